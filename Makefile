@@ -1,0 +1,38 @@
+# Each target makes .venv, installs what it needs with the tested versions, and installs nothing again
+# until pyproject.toml or constraints.txt changes.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+
+.PHONY: demo test check format soak clean
+
+demo: .venv/installed
+	$(BIN)/python examples/two_dimensions.py --out runs/two_dimensions
+
+test: check
+	$(BIN)/python -m pytest -m "not soak"
+
+check: .venv/installed-test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/installed-test
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+soak: .venv/installed-test
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+.venv/installed-test: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@ .venv/installed

@@ -1,0 +1,78 @@
+"""The contract of an invertible layer, and the composition of layers."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+
+class Bijection(nn.Module, ABC):
+    """An invertible map x -> z with a tractable Jacobian.
+
+    forward(x) -> z, log_det    log_det = log|det dz/dx|, shape (B,), in nats
+    inverse(z) -> x             inverse(forward(x)[0]) == x
+    """
+
+    if TYPE_CHECKING:  # nn.Module.__call__ is untyped
+
+        def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x (B, ...) -> z (B, ...), log|det dz/dx| (B,)."""
+
+    @abstractmethod
+    def inverse(self, z: Tensor) -> Tensor:
+        """z (B, ...) -> the x with forward(x)[0] == z."""
+
+
+class Chain(Bijection):
+    """Layers applied one after the other; their log-dets add up."""
+
+    def __init__(self, *layers: Bijection) -> None:
+        super().__init__()
+        for position, layer in enumerate(layers):
+            if not isinstance(layer, Bijection):
+                raise ValueError(
+                    f"layer {position} of a Chain is a {type(layer).__name__}, not a Bijection; "
+                    f"give it forward(x) -> z, log_det and inverse(z) -> x"
+                )
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        total = x.new_zeros(x.shape[0])
+        for layer in self.layers:
+            x, log_det = layer(x)
+            total = total + log_det
+        return x, total
+
+    def inverse(self, z: Tensor) -> Tensor:
+        for layer in reversed(self.layers):
+            assert isinstance(layer, Bijection)
+            z = layer.inverse(z)
+        return z
+
+
+def check_input(layer: nn.Module, x: Tensor, n_channels: int) -> None:
+    """Raise ValueError unless x is a floating-point (B, C) or (B, C, H, W) with C = n_channels."""
+    name = type(layer).__name__
+    if x.ndim not in (2, 4):
+        raise ValueError(
+            f"{name} takes vectors (B, C) or images (B, C, H, W) but x has shape {tuple(x.shape)}; "
+            f"add or drop dimensions, for one input x[None]"
+        )
+    if x.shape[1] != n_channels:
+        raise ValueError(
+            f"x has {x.shape[1]} channels (shape {tuple(x.shape)}) but this {name} was built for "
+            f"{n_channels}; rebuild it for {x.shape[1]} channels or check the order of the dimensions"
+        )
+    check_floating(layer, x)
+
+
+def check_floating(layer: nn.Module, x: Tensor) -> None:
+    """Raise ValueError unless x is of a real floating-point type."""
+    if not x.is_floating_point():
+        raise ValueError(
+            f"x has dtype {x.dtype} but {type(layer).__name__} takes floating-point values; "
+            f"convert it with x.to(torch.get_default_dtype())"
+        )

@@ -1,0 +1,59 @@
+"""The s,t-networks of the couplings. They need not be invertible."""
+
+import math
+import warnings
+
+from torch import nn
+
+
+def conv_subnet(
+    n_in: int,
+    n_out: int,
+    width: int,
+    stride: int = 1,
+    dropout: float = 0.0,
+    first_relu: bool = True,
+) -> nn.Sequential:
+    """[ReLU,] 3x3 conv, BN, ReLU, 3x3 conv (strided), BN, ReLU, channel dropout, 1x1 conv.
+
+    The 1x1 convolution starts at 0, so that every coupling starts as the identity: from a He start,
+    sixty blocks that each shrink x by 0.75 bury it under the shifts, and no inverse finds it again.
+    """
+    if n_in < 1:
+        raise ValueError(
+            "a convolutional coupling needs at least 2 channels, one passive and one active; "
+            "squeeze images of one channel first"
+        )
+    layers: list[nn.Module] = [nn.ReLU()] if first_relu else []
+    layers += conv_norm_relu(n_in, width) + conv_norm_relu(width, width, stride)
+    if dropout:
+        layers.append(nn.Dropout2d(dropout))
+    last = nn.Conv2d(width, n_out, 1)
+    for parameter in last.parameters():
+        nn.init.zeros_(parameter)
+    return nn.Sequential(*layers, last)
+
+
+def conv_norm_relu(n_in: int, n_out: int, stride: int = 1) -> list[nn.Module]:
+    """3x3 conv from a He start, batch-norm, ReLU. No bias: batch-norm would take it out again."""
+    conv = nn.Conv2d(n_in, n_out, 3, stride=stride, padding=1, bias=False)
+    nn.init.kaiming_normal_(conv.weight)
+    return [conv, nn.BatchNorm2d(n_out), nn.ReLU()]
+
+
+def dense_subnet(n_in: int, n_out: int, width: int, dropout: float = 0.0) -> nn.Sequential:
+    """Linear, ReLU, dropout, linear."""
+    layers: list[nn.Module] = [linear(n_in, width), nn.ReLU()]
+    if dropout:
+        layers.append(nn.Dropout(dropout))
+    return nn.Sequential(*layers, linear(width, n_out))
+
+
+def linear(n_in: int, n_out: int) -> nn.Linear:
+    """A linear layer whose weights start at a tenth of He's, its bias at 0."""
+    with warnings.catch_warnings():  # a single feature has nothing passive: no inputs are meant
+        warnings.filterwarnings("ignore", "Initializing zero-element tensors")
+        layer = nn.Linear(n_in, n_out)
+    nn.init.normal_(layer.weight, std=0.1 * math.sqrt(2 / max(n_in, 1)))
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,1 @@
+"""Layers and mixture make a classifier."""

@@ -1,0 +1,109 @@
+"""The generative classifier: a flow and a mixture; Bayes' rule does the rest."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ibinn.flows.base import Bijection
+from ibinn.mixture import GaussianMixture
+
+
+class Answers(NamedTuple):
+    """What one pass over x gives."""
+
+    log_q_y_given_x: Tensor
+    log_q_x: Tensor
+
+
+class GenerativeClassifier(nn.Module):
+    """q(x, y) = w_y N(flow(x); mu_y, I) |det J|. Inputs x are in the flow's own units.
+
+    Densities and inverses are those of evaluation mode: call eval() first, or batch
+    statistics and dropout enter them.
+    """
+
+    def __init__(self, flow: Bijection, mixture: GaussianMixture) -> None:
+        super().__init__()
+        self.flow = flow
+        self.mixture = mixture
+
+    if TYPE_CHECKING:  # nn.Module.__call__ is untyped
+
+        def __call__(self, x: Tensor) -> Answers: ...
+
+    def forward(self, x: Tensor) -> Answers:
+        """log q(y|x) (B, K) and log q(x) (B,), from one pass."""
+        z, log_det = self.encode(x)
+        return Answers(self.mixture.log_q_y_given_z(z), self.mixture.log_q_z(z) + log_det)
+
+    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x (B, ...) -> z (B, D), log|det dz/dx| (B,)."""
+        self._check(x)
+        return self.flow(x)
+
+    def decode(self, z: Tensor) -> Tensor:
+        """z (B, D) -> x (B, ...): the inverse of encode."""
+        return self.flow.inverse(z)
+
+    def log_q_x(self, x: Tensor) -> Tensor:
+        """log q(x) = log q(z) + log|det J|, (B,), in nats."""
+        return self(x).log_q_x
+
+    def log_q_y_given_x(self, x: Tensor) -> Tensor:
+        """log q(y|x), (B, K); the log-det cancels."""
+        return self(x).log_q_y_given_x
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int,
+        y: int | Tensor | None = None,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """n samples x and their labels, in evaluation mode.
+
+        y: one class, n labels, or None to draw them with the class weights.
+        temperature scales the deviation of z about its mean.
+        """
+        if y is None:
+            labels = self.mixture.sample_labels(n, generator)
+        else:
+            labels = torch.as_tensor(y, device=self.mixture.mu.device).expand(n)
+        with evaluation_mode(self):
+            return self.decode(self.mixture.sample(labels, temperature, generator)), labels
+
+    @torch.no_grad()
+    def check_invertibility(self, x: Tensor) -> float:
+        """The largest |decode(encode(x)) - x|, relative to the largest |x|, in evaluation mode."""
+        with evaluation_mode(self):
+            error = (self.decode(self.encode(x)[0]) - x).abs().max()
+        return float(error / x.abs().max().clamp_min(torch.finfo(x.dtype).tiny))
+
+    def _check(self, x: Tensor) -> None:
+        dtype = self.mixture.mu.dtype
+        if x.dtype != dtype:
+            raise ValueError(
+                f"x has dtype {x.dtype} but this model works in {dtype}; convert it with x.to({dtype})"
+            )
+        # A graph cannot branch on values: an exported model leaves this check to its caller.
+        if not torch.compiler.is_compiling() and not bool(x.isfinite().all()):
+            bad = int((~x.isfinite().flatten(1).all(1)).sum())
+            raise ValueError(
+                f"x holds NaN or infinite values in {bad} of {len(x)} inputs; remove or replace them"
+            )
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """eval() for the time of a with-block; then each module goes back to the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

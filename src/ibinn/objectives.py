@@ -1,0 +1,90 @@
+"""The losses of the paper and its information estimates: pure functions of tensors, one formula each.
+
+Per-sample quantities are (B,); the training loop takes the mean. `scores` are those of
+`GaussianMixture.scores`, z . mu_y - |mu_y|^2 / 2.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def loss_x(log_q_z: Tensor, log_det: Tensor, n_dims: int) -> Tensor:
+    """L_X / D = -log q(x) / D, (B,), in nats per dimension."""
+    return -(log_q_z + log_det) / n_dims
+
+
+def loss_y(scores: Tensor, log_w: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+    """-L_Y = -log-softmax_y(scores + log_w) at the true class, (B,), in nats: the cross-entropy.
+
+    With label smoothing, its mean under the smoothed labels. log_w is detached: only loss_x may
+    teach the class weights.
+    """
+    check_labels(scores, y)
+    log_q_y = F.log_softmax(scores + log_w.detach(), dim=1)
+    return -(smooth_labels(y, scores.shape[1], smoothing).to(log_q_y) * log_q_y).sum(1)
+
+
+def ci_y(scores: Tensor, log_w: Tensor, y: Tensor) -> Tensor:
+    """log q(y|z) - log_w_y, (B,), in nats: the paper's other form of L_Y; its mean is CI(Y, Z).
+
+    log_w is not detached: maximised over learned class weights it runs off to a single class (the
+    appendix's warning). For reading, not for training them.
+    """
+    check_labels(scores, y)
+    return at_label(F.log_softmax(scores + log_w, dim=1) - log_w, y)
+
+
+def ib_loss(loss_x: Tensor, loss_y: Tensor, gamma: float) -> Tensor:
+    """2 / (1 + gamma) * (loss_x + gamma * loss_y), (B,); gamma = 0 and inf keep one term only."""
+    if not gamma >= 0:
+        raise ValueError(f"gamma is {gamma} but must be 0 or more; use math.inf for only L_Y")
+    if gamma == 0:
+        return 2 * loss_x
+    if math.isinf(gamma):
+        return 2 * loss_y
+    return 2 / (1 + gamma) * loss_x + 2 * gamma / (1 + gamma) * loss_y
+
+
+def class_nll(log_q_z_given_y: Tensor, log_det: Tensor, y: Tensor, n_dims: int) -> Tensor:
+    """-log q(x|y) / D at the true class, (B,), in nats per dimension."""
+    check_labels(log_q_z_given_y, y)
+    return -(at_label(log_q_z_given_y, y) + log_det) / n_dims
+
+
+def ci_xz(loss_x: Tensor, sigma: float, n_dims: int) -> Tensor:
+    """CI(X, Z_E) = D loss_x - D log(sigma) - D/2 log(2 pi e), in nats, up to O(sigma).
+
+    loss_x and sigma in the same (pixel) units: its log-det must include the normalisation.
+    """
+    if not 0 < sigma < math.inf:
+        raise ValueError(f"sigma is {sigma} but CI(X, Z) is finite only for noise with sigma > 0")
+    return n_dims * (loss_x.mean() - math.log(sigma) - 0.5 * math.log(2 * math.pi * math.e))
+
+
+def ci_yz(loss_y: Tensor, log_w: Tensor, y: Tensor) -> Tensor:
+    """CI(Y, Z_E) = mean of -loss_y - log_w_y, in nats, at most I(Y, Z_E); loss_y without smoothing."""
+    return (-loss_y - log_w[y]).mean()
+
+
+def smooth_labels(y: Tensor, n_classes: int, smoothing: float = 0.0) -> Tensor:
+    """y_soft = (1 - smoothing) * onehot(y) + smoothing / K, (B, K)."""
+    if not 0 <= smoothing <= 1:
+        raise ValueError(f"smoothing is {smoothing} but must be between 0 and 1")
+    return (1 - smoothing) * F.one_hot(y, n_classes) + smoothing / n_classes
+
+
+def at_label(values: Tensor, y: Tensor) -> Tensor:
+    """values (B, K) at each sample's label, (B,)."""
+    return values.gather(1, y[:, None]).squeeze(1)
+
+
+def check_labels(values: Tensor, y: Tensor) -> None:
+    """Raise ValueError unless y is (B,) int64 for values (B, K). Its range is left to torch."""
+    if y.dtype != torch.int64 or y.shape != values.shape[:1]:
+        raise ValueError(
+            f"y must be int64 labels of shape ({len(values)},), one per row of scores, "
+            f"not {y.dtype} {tuple(y.shape)}; use y.long()"
+        )
