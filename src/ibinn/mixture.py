@@ -95,6 +95,8 @@ class GaussianMixture(nn.Module):
 
     def sample_labels(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """n labels drawn with the class weights, (n,)."""
+        if n == 0:
+            return torch.empty(0, dtype=torch.int64, device=self.phi.device)
         return torch.multinomial(self.log_w.exp(), n, replacement=True, generator=generator)
 
     def extra_repr(self) -> str:

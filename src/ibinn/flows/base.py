@@ -53,6 +53,12 @@ class Chain(Bijection):
         return z
 
 
+def check_channels(layer: nn.Module, n_channels: int) -> None:
+    """Raise ValueError unless a layer is asked for with at least one channel."""
+    if n_channels < 1:
+        raise ValueError(f"n_channels is {n_channels} but {type(layer).__name__} needs at least 1")
+
+
 def check_input(layer: nn.Module, x: Tensor, n_channels: int) -> None:
     """Raise ValueError unless x is a floating-point (B, C) or (B, C, H, W) with C = n_channels."""
     name = type(layer).__name__

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ibinn.flows.base import Bijection, check_input
+from ibinn.flows.base import Bijection, check_channels, check_input
 from ibinn.precision import full_precision
 
 SubnetFactory = Callable[[int, int], nn.Module]  # (channels in, channels out) -> the s,t-network
@@ -23,8 +23,7 @@ class AffineCoupling(Bijection):
         self, n_channels: int, subnet: SubnetFactory, clamp: float = 0.7, slope: float = 0.1
     ) -> None:
         super().__init__()
-        if n_channels < 1:
-            raise ValueError(f"n_channels is {n_channels} but a coupling needs at least 1")
+        check_channels(self, n_channels)
         if not clamp > 0 or not slope > 0:
             raise ValueError(f"clamp and slope must be positive, not {clamp} and {slope}")
         self.n_channels = n_channels

@@ -21,6 +21,8 @@ class DCTPool(Bijection):
 
     def __init__(self, shape: tuple[int, int, int]) -> None:
         super().__init__()
+        if len(shape) != 3 or min(shape) < 1:
+            raise ValueError(f"shape must be (channels, height, width), each at least 1, not {shape}")
         self.shape = tuple(shape)
         self.register_buffer("rows", dct_matrix(shape[1]))
         self.register_buffer("columns", dct_matrix(shape[2]))

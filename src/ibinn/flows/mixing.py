@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ibinn.flows.base import Bijection, check_input
+from ibinn.flows.base import Bijection, check_channels, check_input
 from ibinn.precision import autocast_off, full_precision
 
 
@@ -25,8 +25,9 @@ class ActNorm(Bijection):
         self, n_channels: int, scale: float = 1.0, learned: bool = True, data_init: bool = False
     ) -> None:
         super().__init__()
-        if n_channels < 1 or not scale > 0:
-            raise ValueError(f"ActNorm needs n_channels >= 1 and scale > 0, not {n_channels} and {scale}")
+        check_channels(self, n_channels)
+        if not scale > 0:
+            raise ValueError(f"scale is {scale} but ActNorm needs a scale > 0")
         if data_init and not learned:
             raise ValueError("data_init=True sets the scale from data: it needs learned=True")
         self.n_channels, self.scale, self.data_init = n_channels, scale, data_init
@@ -67,6 +68,7 @@ class Permute(Bijection):
 
     def __init__(self, n_channels: int, seed: int = 0) -> None:
         super().__init__()
+        check_channels(self, n_channels)
         self.n_channels = n_channels
         generator = torch.Generator().manual_seed(seed)
         self.register_buffer("order", torch.randperm(n_channels, generator=generator, device="cpu"))
@@ -90,6 +92,7 @@ class Rotate(Bijection):
 
     def __init__(self, n_channels: int, seed: int = 0) -> None:
         super().__init__()
+        check_channels(self, n_channels)
         self.n_channels = n_channels
         self.register_buffer("rotation", random_orthogonal(n_channels, seed))
 

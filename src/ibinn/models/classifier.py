@@ -69,10 +69,15 @@ class GenerativeClassifier(nn.Module):
         y: one class, n labels, or None to draw them with the class weights.
         temperature scales the deviation of z about its mean.
         """
+        if n < 0:
+            raise ValueError(f"n is {n} but one can draw 0 samples or more")
         if y is None:
             labels = self.mixture.sample_labels(n, generator)
         else:
-            labels = torch.as_tensor(y, device=self.mixture.mu.device).expand(n)
+            labels = torch.as_tensor(y, device=self.mixture.mu.device)
+            if labels.shape not in ((), (n,)):
+                raise ValueError(f"y has shape {tuple(labels.shape)} but {n} samples need 1 or {n} labels")
+            labels = labels.expand(n)
         with evaluation_mode(self):
             return self.decode(self.mixture.sample(labels, temperature, generator)), labels
 

@@ -1,0 +1,40 @@
+"""Imports point down: a module knows only smaller rows, or its own folder."""
+
+import re
+from pathlib import Path
+
+import ibinn
+
+SRC = Path(ibinn.__file__).parent
+ROW = {
+    "precision": -1,
+    "flows": 0,
+    "mixture": 0,
+    "objectives": 0,
+    "models": 1,
+    "training": 3,
+    "report": 4,
+}
+
+
+def test_imports_point_down():
+    for path in SRC.rglob("*.py"):
+        here = path.relative_to(SRC).parts[0].removesuffix(".py")
+        for there in re.findall(r"^\s*from ibinn\.(\w+)", path.read_text(), re.M):
+            assert here in (there, "__init__") or ROW[there] < ROW[here], f"{path}: {there}"
+
+
+def test_only_report_imports_matplotlib():
+    for path in SRC.rglob("*.py"):
+        if "matplotlib" in path.read_text():
+            assert path.relative_to(SRC).parts[0] == "report", path
+
+
+def test_every_public_name_exists_and_is_documented():
+    for name in ibinn.__all__:
+        assert getattr(ibinn, name).__doc__, name
+
+
+def test_files_stay_readable():
+    for path in SRC.rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 500, path

@@ -1,0 +1,163 @@
+"""What a person can get wrong in the PyTorch surface: one clear ValueError each."""
+
+import math
+
+import pytest
+import torch
+
+from ibinn import (
+    Chain,
+    GaussianMixture,
+    GenerativeClassifier,
+    class_nll,
+    dense_flow,
+    ib_loss,
+    image_flow,
+    loss_y,
+    paper_flow,
+)
+from ibinn.flows.coupling import AffineCoupling
+from ibinn.flows.dct import DCTPool
+from ibinn.flows.downsample import DownsampleCoupling, Squeeze
+from ibinn.flows.mixing import ActNorm, Permute, Rotate
+from ibinn.flows.subnets import conv_subnet, dense_subnet
+from ibinn.objectives import ci_xz, ci_y, smooth_labels
+
+
+def subnet(n_in, n_out):
+    return dense_subnet(n_in, n_out, width=4)
+
+
+def conv(n_in, n_out):
+    return conv_subnet(n_in, n_out, width=4)
+
+
+def small_image_flow(shape=(3, 8, 8)):
+    return image_flow(shape, blocks=(1, 1), widths=(4, 4), dropouts=(0.0, 0.0))
+
+
+def vector_model():
+    return GenerativeClassifier(dense_flow(3, blocks=2), GaussianMixture(2, 3)).eval()
+
+
+def image_model():
+    return GenerativeClassifier(small_image_flow(), GaussianMixture(2, 192)).eval()
+
+
+def with_value(value):
+    x = torch.zeros(4, 3)
+    x[2, 1] = value
+    return x
+
+
+labels = torch.tensor([0, 1])
+scores = torch.zeros(2, 3)
+log_w = torch.zeros(3)
+
+# what is wrong: (what to do, what the sentence must name)
+MISTAKES = {
+    "one class": (lambda: GaussianMixture(1, 3), "n_classes is 1"),
+    "no class": (lambda: GaussianMixture(0, 3), "at least 2 classes"),
+    "no dimension": (lambda: GaussianMixture(2, 0), "n_dims is 0"),
+    "negative distance": (lambda: GaussianMixture(2, 3, distance=-1.0), "distance is -1.0"),
+    "too few priors": (lambda: GaussianMixture(3, 3, priors=[0.5, 0.5]), "3 positive finite numbers"),
+    "zero prior": (lambda: GaussianMixture(2, 3, priors=[1.0, 0.0]), "positive"),
+    "NaN prior": (lambda: GaussianMixture(2, 3, priors=[1.0, math.nan]), "positive finite"),
+    "z of another size": (lambda: GaussianMixture(2, 3).log_q_z(torch.zeros(4, 5)), r"\(4, 5\)"),
+    "z still an image": (lambda: GaussianMixture(2, 3).log_q_z(torch.zeros(4, 3, 2, 2)), "DCTPool"),
+    "label out of range": (lambda: GaussianMixture(2, 3).sample(torch.tensor([0, 2])), "0 to 1"),
+    "negative label": (lambda: GaussianMixture(2, 3).sample(torch.tensor([-1])), "from -1"),
+    "float labels": (lambda: GaussianMixture(2, 3).sample(torch.zeros(2)), "integer labels"),
+    "negative temperature": (
+        lambda: GaussianMixture(2, 3).sample(labels, temperature=-1.0),
+        "temperature is -1",
+    ),
+    "NaN temperature": (
+        lambda: GaussianMixture(2, 3).sample(labels, temperature=math.nan),
+        "temperature is nan",
+    ),
+    "negative gamma": (lambda: ib_loss(torch.zeros(2), torch.zeros(2), -0.1), "gamma is -0.1"),
+    "NaN gamma": (lambda: ib_loss(torch.zeros(2), torch.zeros(2), math.nan), "gamma is nan"),
+    "sigma of 0": (lambda: ci_xz(torch.zeros(2), 0.0, 3), "sigma is 0.0"),
+    "smoothing above 1": (lambda: smooth_labels(labels, 3, 1.5), "smoothing is 1.5"),
+    "labels of another length": (lambda: loss_y(scores, log_w, torch.tensor([0])), r"shape \(2,\)"),
+    "labels of another type": (lambda: loss_y(scores, log_w, labels.double()), "y.long()"),
+    "ci_y with float labels": (lambda: ci_y(scores, log_w, labels.double()), "int64"),
+    "class_nll with short labels": (
+        lambda: class_nll(scores, torch.zeros(2), labels[:1], 3),
+        "int64 labels",
+    ),
+    "vectors too long": (lambda: vector_model().log_q_x(torch.zeros(4, 5)), "5 channels"),
+    "images for a vector model": (lambda: vector_model().log_q_x(torch.zeros(4, 3, 2)), r"\(4, 3, 2\)"),
+    "one vector without a batch": (lambda: vector_model().log_q_x(torch.zeros(3)), r"x\[None\]"),
+    "images with channels last": (
+        lambda: image_model().log_q_x(torch.zeros(4, 8, 8, 3)),
+        "order of the dim",
+    ),
+    "images of another size": (lambda: image_model().log_q_x(torch.zeros(4, 3, 16, 16)), r"\(12, 8, 8\)"),
+    "images of odd size": (lambda: image_model().log_q_x(torch.zeros(4, 3, 7, 8)), "even H and W"),
+    "grey images for a colour model": (
+        lambda: image_model().log_q_x(torch.zeros(4, 1, 8, 8)),
+        "1 channels",
+    ),
+    "bytes": (lambda: vector_model().log_q_x(torch.zeros(4, 3, dtype=torch.uint8)), "torch.uint8"),
+    "float32 for a float64 model": (
+        lambda: vector_model().log_q_x(torch.zeros(4, 3).float()),
+        "torch.float64",
+    ),
+    "NaN": (lambda: vector_model().log_q_x(with_value(math.nan)), "1 of 4 inputs"),
+    "infinity": (lambda: vector_model().log_q_y_given_x(with_value(math.inf)), "1 of 4 inputs"),
+    "flow and mixture disagree": (
+        lambda: GenerativeClassifier(dense_flow(3), GaussianMixture(2, 4)).log_q_x(torch.zeros(1, 3)),
+        r"\(B, 4\)",
+    ),
+    "sample of an unknown class": (lambda: vector_model().sample(3, y=2), "classes 0 to 1"),
+    "number and labels disagree": (lambda: vector_model().sample(3, y=labels), "3 samples"),
+    "fewer than 0 samples": (lambda: vector_model().sample(-1), "-1"),
+    "decode of another size": (lambda: vector_model().decode(torch.zeros(2, 4)), "4 channels"),
+    "coupling of no channels": (lambda: AffineCoupling(0, subnet), "n_channels is 0"),
+    "conv coupling of one channel": (lambda: AffineCoupling(1, conv), "squeeze"),
+    "clamp of 0": (lambda: AffineCoupling(2, subnet, clamp=0.0), "clamp"),
+    "coupling, wrong channels": (lambda: AffineCoupling(4, subnet)(torch.zeros(2, 3)), "built for 4"),
+    "coupling, integers": (lambda: AffineCoupling(4, subnet)(torch.zeros(2, 4).long()), "torch.int64"),
+    "coupling inverse, wrong channels": (
+        lambda: AffineCoupling(4, subnet).inverse(torch.zeros(2, 3)),
+        "for 4",
+    ),
+    "squeeze of odd sides": (lambda: Squeeze()(torch.zeros(2, 3, 5, 4)), "even H and W"),
+    "squeeze of vectors": (lambda: Squeeze()(torch.zeros(2, 3)), "images"),
+    "unsqueeze of 3 channels": (lambda: Squeeze().inverse(torch.zeros(2, 3, 2, 2)), "4C"),
+    "downsampling of odd sides": (
+        lambda: DownsampleCoupling(2, conv)(torch.zeros(2, 2, 3, 4)),
+        "even H and W",
+    ),
+    "scale of 0": (lambda: ActNorm(3, scale=0.0), "scale > 0"),
+    "fixed scale from data": (lambda: ActNorm(3, learned=False, data_init=True), "learned=True"),
+    "scale, wrong channels": (lambda: ActNorm(3)(torch.zeros(2, 4)), "built for 3"),
+    "rotation, wrong channels": (lambda: Rotate(3)(torch.zeros(2, 4)), "built for 3"),
+    "permutation, wrong channels": (lambda: Permute(3).inverse(torch.zeros(2, 4)), "built for 3"),
+    "rotation of nothing": (lambda: Rotate(0), "n_channels is 0"),
+    "permutation of nothing": (lambda: Permute(0), "n_channels is 0"),
+    "DCT of another size": (lambda: DCTPool((3, 4, 4))(torch.zeros(2, 3, 4, 5)), r"\(3, 4, 5\)"),
+    "DCT of an empty image": (lambda: DCTPool((3, 0, 4)), "at least 1"),
+    "DCT inverse of another size": (lambda: DCTPool((3, 4, 4)).inverse(torch.zeros(2, 7)), "built for 48"),
+    "a chain of modules": (lambda: Chain(torch.nn.ReLU()), "not a Bijection"),
+    "no features": (lambda: dense_flow(0), "at least 1 feature"),
+    "paper flow for 30 x 30": (lambda: paper_flow((3, 30, 30)), "multiples of 4"),
+    "grey image of odd side": (lambda: image_flow((1, 7, 8)), "cannot be halved 3 times"),
+    "shape without channels": (lambda: image_flow((32, 32)), "channels, height, width"),
+    "lists that do not match": (lambda: image_flow((3, 8, 8), blocks=(1, 1)), "one entry per resolution"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_clear_sentence(mistake):
+    act, pattern = MISTAKES[mistake]
+    with pytest.raises(ValueError, match=pattern) as caught:
+        act()
+    assert "\n" not in str(caught.value)
+
+
+def test_scores_of_nan_inputs_are_refused_in_training_mode_too():
+    with pytest.raises(ValueError, match="NaN"):
+        vector_model().train().encode(with_value(math.nan))

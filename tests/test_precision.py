@@ -1,0 +1,66 @@
+"""Under autocast the subnets run in half precision; the way of x, log-dets and mixture do not."""
+
+import pytest
+import torch
+from cases import perturbed
+from torch.testing import assert_close
+
+from ibinn import GaussianMixture, GenerativeClassifier, dense_flow, image_flow
+from ibinn.flows.dct import DCTPool
+from ibinn.flows.mixing import Rotate
+from ibinn.precision import full_precision
+
+half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+
+
+def models():
+    flow = image_flow((3, 8, 8), blocks=(2, 2), widths=(8, 8), dropouts=(0.0, 0.0), dense_width=16)
+    yield GenerativeClassifier(perturbed(flow), GaussianMixture(3, 192)).float(), (3, 8, 8)
+    yield GenerativeClassifier(perturbed(dense_flow(6, blocks=4)), GaussianMixture(3, 6)).float(), (6,)
+
+
+@half
+def test_densities_come_out_in_float32_and_near_those_without_autocast(dtype):
+    for model, shape in models():
+        x = torch.randn(16, *shape, dtype=torch.float32)
+        expected = model(x)
+        with torch.autocast("cpu", dtype=dtype):
+            z, log_det = model.encode(x)
+            answers = model(x)
+            back = model.decode(z)
+        assert {z.dtype, log_det.dtype, answers.log_q_x.dtype, back.dtype} == {torch.float32}
+        assert_close(answers.log_q_x, expected.log_q_x, rtol=0.01, atol=0.05)
+        assert_close(back, x, atol=0.05, rtol=0)
+        assert not torch.equal(answers.log_q_x, expected.log_q_x), (
+            "the subnets did not run in half precision"
+        )
+
+
+@half
+@pytest.mark.parametrize("method", ["log_q_z", "log_q_y_given_z", "log_q_z_given_y", "scores"])
+def test_the_mixture_is_the_same_with_and_without_autocast(method, dtype):
+    mixture = GaussianMixture(3, 50).float()
+    z = 30 * torch.randn(8, 50, dtype=torch.float32)
+    expected = getattr(mixture, method)(z)
+    with torch.autocast("cpu", dtype=dtype):
+        assert torch.equal(getattr(mixture, method)(z), expected)
+        assert torch.equal(
+            getattr(mixture, method)(z.bfloat16()), getattr(mixture, method)(z.bfloat16().float())
+        )
+
+
+@half
+@pytest.mark.parametrize("layer", [Rotate(6), DCTPool((6, 5, 7))], ids=["rotation", "cosine transform"])
+def test_orthogonal_layers_are_exact_under_autocast(layer, dtype):
+    layer, x = layer.float(), torch.randn(3, 6, 5, 7, dtype=torch.float32)
+    expected = layer(x)[0]
+    with torch.autocast("cpu", dtype=dtype):
+        z = layer(x)[0]
+        assert torch.equal(z, expected)
+        assert_close(layer.inverse(z), x)
+
+
+def test_float64_is_kept():
+    x = torch.randn(2)
+    assert full_precision(x) is x
+    assert full_precision(x.half()).dtype == torch.float32

@@ -1,0 +1,78 @@
+"""A trained flow in the plane against the truth; the example's figures."""
+
+import pytest
+import torch
+import two_dimensions
+from torch.testing import assert_close
+
+from ibinn.report.figures import draw_loss_landscapes, draw_noise_amplification, save_figure, spread_out
+
+
+@pytest.fixture(scope="module")
+def single_precision():
+    """The example as its users run it."""
+    torch.set_default_dtype(torch.float32)
+    yield
+    torch.set_default_dtype(torch.float64)
+
+
+@pytest.fixture(scope="module")
+def bottleneck(single_precision):
+    return two_dimensions.train(two_dimensions.information_bottleneck(gamma=1.0))
+
+
+@pytest.fixture(scope="module")
+def only_nll(single_precision):
+    return two_dimensions.train(two_dimensions.only_class_nll)
+
+
+def test_density_integrates_to_1(bottleneck):
+    """The spacing of 0.005 is far below any feature of the data, and outside [-5, 5]^2 is nothing."""
+    side = torch.arange(-5, 5, 0.005)
+    total = 0.0
+    with torch.no_grad():
+        for row in side.split(50):
+            total += (
+                float(bottleneck.log_q_x(torch.cartesian_prod(row, side)).double().exp().sum()) * 0.005**2
+            )
+    assert total == pytest.approx(1, abs=1e-3)
+
+
+def test_posterior_is_close_to_bayes(bottleneck, only_nll, capsys):
+    ours, theirs = (two_dimensions.distance_to_bayes(model) for model in (bottleneck, only_nll))
+    with capsys.disabled():
+        print(f"\nmean distance to the true posterior: gamma = 1 {ours:.4f}, class-NLL {theirs:.4f}")
+    assert ours < 0.03
+
+
+def test_samples_come_from_the_classes_they_were_asked_for(bottleneck):
+    x, y = bottleneck.sample(4000)
+    agreement = two_dimensions.true_posterior(x).gather(1, y[:, None]).mean()
+    real, label = two_dimensions.draw_data(4000)
+    expected = two_dimensions.true_posterior(real).gather(1, label[:, None]).mean()
+    assert_close(agreement, expected, atol=0.05, rtol=0)
+
+
+def test_the_true_posterior_is_calibrated(single_precision):
+    """The yardstick itself: among points with p(y=1|x) about 0.3, 30 % are of class 1."""
+    x, y = two_dimensions.draw_data(200_000)
+    p = two_dimensions.true_posterior(x)[:, 1]
+    chosen = (p > 0.28) & (p < 0.32)
+    assert_close(y[chosen].float().mean(), p[chosen].mean(), atol=0.03, rtol=0)
+
+
+def test_figures_are_written_whole(bottleneck, tmp_path):
+    x, y = two_dimensions.draw_data(200)
+    figure = draw_noise_amplification(x, y, {"latent": lambda v: bottleneck.encode(v)[0]}, sigma=0.1)
+    save_figure(figure, tmp_path / "figures" / "noise")
+    save_figure(draw_loss_landscapes(two_dimensions.GaussianMixture(2, 2)), tmp_path / "figures" / "losses")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
+    assert set(files) == {"noise.png", "noise.pdf", "losses.png", "losses.pdf"}
+    for name, content in files.items():
+        assert content.startswith(b"\x89PNG" if name.endswith("png") else b"%PDF")
+
+
+def test_chosen_points_are_distinct_and_apart(single_precision):
+    x, _ = two_dimensions.draw_data(500)
+    chosen = spread_out(x, 8)
+    assert torch.pdist(x[chosen]).min() > 0.3
