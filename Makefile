@@ -3,13 +3,13 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: demo test check format soak clean
+.PHONY: demo test check format soak bench clean
 
 demo: .venv/installed
 	$(BIN)/python examples/two_dimensions.py --out runs/two_dimensions
 
 test: check
-	$(BIN)/python -m pytest -m "not soak"
+	$(BIN)/python -m pytest
 
 check: .venv/installed-test
 	$(BIN)/ruff format --check .
@@ -20,8 +20,12 @@ format: .venv/installed-test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The same properties over many more random cases, new ones each time.
 soak: .venv/installed-test
-	$(BIN)/python -m pytest
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest
+
+bench: .venv/installed
+	$(BIN)/python benchmarks/coupling_start.py
 
 clean:
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -28,7 +28,6 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
-    "figure.constrained_layout.h_pad": 0.1,
     "savefig.dpi": 200,
     "pdf.fonttype": 42,
 }
@@ -70,7 +69,8 @@ def draw_noise_amplification(
             left, bottom = (middle - span / 2).tolist()  # one scale for all panels: sizes compare
             axis.set(xlim=(left, left + span), ylim=(bottom, bottom + span), title=title)
             axis.set(xlabel="z₁" if position else "x₁", ylabel="z₂" if position else "x₂", aspect="equal")
-        figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2, markerscale=2)
+            if position == 0:
+                axis.legend(loc="upper left", markerscale=2)
     return figure
 
 
