@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from cases import perturbed
+from cases import conv, dense, perturbed
 from torch.testing import assert_close
 
 from ibinn import GaussianMixture, GenerativeClassifier, dense_flow, image_flow
+from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.mixing import Rotate
 from ibinn.precision import full_precision
@@ -34,6 +35,21 @@ def test_densities_come_out_in_float32_and_near_those_without_autocast(dtype):
         assert not torch.equal(answers.log_q_x, expected.log_q_x), (
             "the subnets did not run in half precision"
         )
+
+
+@half
+@pytest.mark.parametrize("shape", [(6, 5, 5), (6,)], ids=["image", "vector"])
+def test_a_coupling_sums_its_log_det_in_float32(shape, dtype):
+    subnet = conv if len(shape) == 3 else dense
+    coupling = perturbed(AffineCoupling(6, subnet), amount=0.5).float()
+    x = torch.randn(4, *shape, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=dtype):
+        z, log_det = coupling(x)
+        raw = coupling.subnet(x[:, :3]).chunk(2, dim=1)[0]
+    assert raw.dtype == dtype
+    assert (z.dtype, log_det.dtype) == (torch.float32, torch.float32)
+    expected = (0.7 * torch.tanh(0.1 * raw.double())).flatten(1).sum(1)
+    assert_close(log_det.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @half
