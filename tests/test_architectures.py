@@ -70,6 +70,7 @@ def test_paper_flow_starts_from_he_weights(paper):
 
 
 def test_paper_flow_has_about_as_many_parameters_as_the_authors_network(paper, capsys):
+    """They count 11.2 million, with the mixture's means and the fixed rotations."""
     n_parameters = sum(p.numel() for p in paper.parameters())
     with capsys.disabled():
         print(f"\npaper_flow: {n_parameters:,} parameters")
@@ -106,6 +107,25 @@ def test_grey_images_are_squeezed_first():
     flow = image_flow((1, 8, 8), blocks=(1, 1), widths=(4, 4), dropouts=(0.0, 0.0))
     assert isinstance(flow.layers[0], Squeeze)
     assert flow.eval()(torch.randn(2, 1, 8, 8))[0].shape == (2, 64)
+
+
+@pytest.mark.parametrize(
+    ("shape", "resolutions"),
+    [((1, 28, 28), 2), ((1, 4, 4), 2), ((1, 8, 8), 3), ((3, 32, 32), 3), ((3, 7, 5), 1), ((3, 2, 6), 2)],
+    ids=str,
+)
+def test_image_flow_has_as_many_resolutions_as_the_sides_allow(shape, resolutions):
+    flow = image_flow(shape, blocks=1, widths=4).eval()
+    assert 1 + len(of_type(flow, DownsampleCoupling)) == resolutions
+    x = torch.randn(2, *shape)
+    assert_close(flow.inverse(flow(x)[0]), x)
+
+
+def test_single_numbers_stand_for_all_resolutions():
+    flow = image_flow((3, 8, 8), blocks=(2, 1), widths=6, dropouts=0.5)
+    subnets = [layer.subnet for layer in flow.layers if isinstance(layer, AffineCoupling)][:-1]
+    assert [subnet[-1].in_channels for subnet in subnets] == [6, 6, 6, 6]
+    assert [subnet[-2].p for subnet in subnets] == [0.5] * 4
 
 
 def test_long_vectors_are_permuted_and_short_ones_rotated():

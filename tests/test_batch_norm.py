@@ -10,14 +10,16 @@ from torch.testing import assert_close
 from ibinn import GaussianMixture, GenerativeClassifier, image_flow, refresh_batch_norm
 
 
-def test_running_statistics_become_those_of_the_data_whatever_the_batches():
-    """Batch sizes differ, so a mean over batches would be off; momentum would forget the first ones."""
-    x = 3 * torch.randn(1000, 2, 4, 4) + 1
+@pytest.mark.parametrize("stale", [100.0, float("nan")])
+def test_running_statistics_become_those_of_the_data_whatever_the_batches(stale):
+    """Sizes and means differ from batch to batch, so that means over batches would be off."""
+    x = 3 * torch.randn(1000, 2, 4, 4) + torch.linspace(-9, 9, 1000)[:, None, None, None]
     norm = nn.BatchNorm2d(2)
-    norm.running_mean.fill_(100.0)
-    refresh_batch_norm(norm, x.split([600, 390, 10]))
+    norm.running_mean.fill_(stale)
+    norm.running_var.fill_(stale)
+    refresh_batch_norm(norm, x.split([600, 398, 2]))
     assert_close(norm.running_mean, x.mean((0, 2, 3)))
-    assert_close(norm.running_var, x.var((0, 2, 3)), rtol=2e-3, atol=0)
+    assert_close(norm.running_var, x.var((0, 2, 3)))
 
 
 def flow():
@@ -34,7 +36,7 @@ def test_densities_in_evaluation_mode_recover_after_a_change_of_scale():
             module.p = 0.0
     x = 5 * torch.randn(256, 2, 8, 8)
     with torch.no_grad():
-        expected = model.train()(x).log_q_x
+        expected = model.train()(x)[1]
         twin = copy.deepcopy(model)
         for module in twin.modules():
             if isinstance(module, nn.BatchNorm2d):
@@ -69,8 +71,22 @@ def test_dropout_is_off_so_that_two_refreshes_agree():
             assert torch.equal(value, first[name]), name
 
 
-def test_no_batches_is_an_error_and_leaves_the_model_alone():
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ([], "no batches"),
+        ([torch.randn(4, 2, 8, 8), torch.randn(0, 2, 8, 8)], "not empty"),
+        ([torch.randn(4, 2, 8, 8), [torch.randn(4, 2, 8, 8), torch.zeros(4)]], "for x, y in loader"),
+    ],
+    ids=["none", "an empty one", "inputs with labels"],
+)
+def test_wrong_batches_are_an_error_and_leave_the_model_alone(batches, message):
     model = flow().train()
-    with pytest.raises(ValueError, match="no batches"):
-        refresh_batch_norm(model, [])
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=message):
+        refresh_batch_norm(model, batches)
     assert model.training
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    model(torch.randn(4, 2, 8, 8))  # tracks again
+    assert any(not torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -1,11 +1,14 @@
 """The generative classifier: that its parts are put together right."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from cases import perturbed
 from torch.testing import assert_close
 
-from ibinn import GaussianMixture, GenerativeClassifier, dense_flow, image_flow
+from ibinn import GaussianMixture, GenerativeClassifier, dense_flow, image_flow, paper_flow
 from ibinn.models.classifier import evaluation_mode
 
 
@@ -21,7 +24,7 @@ def test_density_and_posterior_are_one_joint_density():
     z, log_det = model.encode(x)
     joint = model.mixture.log_w + model.mixture.log_q_z_given_y(z) + log_det[:, None]
     assert_close(model.log_q_x(x)[:, None] + model.log_q_y_given_x(x), joint)
-    assert_close(model(x).log_q_x, model.log_q_x(x))
+    assert torch.equal(model(x)[0], model.log_q_y_given_x(x))
 
 
 def test_a_linear_flow_gives_the_textbook_density():
@@ -45,6 +48,37 @@ def test_a_linear_flow_gives_the_textbook_density():
     )
     x = torch.randn(6, 3)
     assert_close(model.log_q_x(x), expected.log_prob(x))
+
+
+def test_log_q_x_and_posterior_are_those_of_the_mixture():
+    model, x = image_model().eval(), torch.randn(5, 3, 8, 8)
+    z, log_det = model.encode(x)
+    assert_close(model.log_q_x(x), model.mixture.log_q_z(z) + log_det)
+    assert_close(model.log_q_y_given_x(x), model.mixture.log_q_y_given_z(z))
+
+
+def test_saving_copying_and_pickling_a_model_give_the_same_answers():
+    model, x = image_model().eval(), torch.randn(5, 3, 8, 8)
+    loaded = image_model().eval()
+    loaded.load_state_dict(model.state_dict())
+    for twin in (loaded, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        for ours, theirs in zip(model(x), twin(x), strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def test_an_empty_batch_has_empty_answers():
+    model = image_model().eval()
+    log_q_y_given_x, log_q_x = model(torch.randn(0, 3, 8, 8))
+    assert (log_q_y_given_x.shape, log_q_x.shape) == ((0, 4), (0,))
+    assert model.decode(torch.randn(0, 192)).shape == (0, 3, 8, 8)
+    assert model.check_invertibility(torch.randn(0, 3, 8, 8)) == 0
+
+
+def test_everything_is_built_on_the_default_device():
+    with torch.device("meta"):
+        model = GenerativeClassifier(paper_flow(), GaussianMixture(4, 3072, priors=[1, 2, 3, 4]))
+    tensors = [*model.parameters(), *model.buffers()]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
 
 
 def test_decode_undoes_encode():

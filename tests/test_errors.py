@@ -13,6 +13,7 @@ from ibinn import (
     dense_flow,
     ib_loss,
     image_flow,
+    loss_x,
     loss_y,
     paper_flow,
 )
@@ -21,7 +22,7 @@ from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
 from ibinn.flows.mixing import ActNorm, Permute, Rotate
 from ibinn.flows.subnets import conv_subnet, dense_subnet
-from ibinn.objectives import ci_xz, ci_y, smooth_labels
+from ibinn.objectives import ci_xz, ci_y, ci_yz, smooth_labels
 
 
 def subnet(n_in, n_out):
@@ -85,20 +86,23 @@ MISTAKES = {
     "ci_y with float labels": (lambda: ci_y(scores, log_w, labels.double()), "int64"),
     "class_nll with short labels": (
         lambda: class_nll(scores, torch.zeros(2), labels[:1], 3),
-        "int64 labels",
+        "2 labels, int64",
     ),
-    "vectors too long": (lambda: vector_model().log_q_x(torch.zeros(4, 5)), "5 channels"),
-    "images for a vector model": (lambda: vector_model().log_q_x(torch.zeros(4, 3, 2)), r"\(4, 3, 2\)"),
+    "vectors too long": (lambda: vector_model().log_q_x(torch.zeros(4, 5)), "are 5 .* built for 3"),
+    "images for a vector model": (lambda: vector_model().log_q_x(torch.zeros(4, 3, 8, 8)), "takes vectors"),
     "one vector without a batch": (lambda: vector_model().log_q_x(torch.zeros(3)), r"x\[None\]"),
     "images with channels last": (
         lambda: image_model().log_q_x(torch.zeros(4, 8, 8, 3)),
         "order of the dim",
     ),
-    "images of another size": (lambda: image_model().log_q_x(torch.zeros(4, 3, 16, 16)), r"\(12, 8, 8\)"),
+    "images of another size": (
+        lambda: image_model().log_q_x(torch.zeros(4, 3, 16, 8)),
+        "2 times the height and 1 times",
+    ),
     "images of odd size": (lambda: image_model().log_q_x(torch.zeros(4, 3, 7, 8)), "even H and W"),
     "grey images for a colour model": (
         lambda: image_model().log_q_x(torch.zeros(4, 1, 8, 8)),
-        "1 channels",
+        "are 1 .* built for 3",
     ),
     "bytes": (lambda: vector_model().log_q_x(torch.zeros(4, 3, dtype=torch.uint8)), "torch.uint8"),
     "float32 for a float64 model": (
@@ -114,7 +118,32 @@ MISTAKES = {
     "sample of an unknown class": (lambda: vector_model().sample(3, y=2), "classes 0 to 1"),
     "number and labels disagree": (lambda: vector_model().sample(3, y=labels), "3 samples"),
     "fewer than 0 samples": (lambda: vector_model().sample(-1), "-1"),
-    "decode of another size": (lambda: vector_model().decode(torch.zeros(2, 4)), "4 channels"),
+    "three dimensions": (lambda: vector_model().log_q_x(torch.zeros(4, 3, 2)), r"\(4, 3, 2\)"),
+    "vectors for an image model": (lambda: image_model().log_q_x(torch.zeros(4, 3)), "takes images"),
+    "bytes to decode": (lambda: vector_model().decode(torch.zeros(4, 3, dtype=torch.uint8)), "z has dtype"),
+    "float32 to decode": (lambda: vector_model().decode(torch.zeros(4, 3).float()), "z.to"),
+    "float32 z": (
+        lambda: GaussianMixture(2, 3).log_q_z(torch.zeros(4, 3).float()),
+        "z has dtype torch.float32",
+    ),
+    "a model in half precision": (
+        lambda: vector_model().half().log_q_x(torch.zeros(4, 3)),
+        "torch.autocast",
+    ),
+    "float32 for a float64 rotation": (lambda: Rotate(3)(torch.zeros(4, 3).float()), "torch.float64"),
+    "float32 for a float64 scale": (lambda: ActNorm(3)(torch.zeros(4, 3).float()), "torch.float64"),
+    "float32 for a float64 DCT": (
+        lambda: DCTPool((1, 2, 2))(torch.zeros(4, 1, 2, 2).float()),
+        "torch.float64",
+    ),
+    "labels as a column": (lambda: loss_y(scores, log_w, labels[:, None]), r"y.flatten\(\)"),
+    "label beyond the classes": (lambda: loss_y(scores, log_w, labels + 2), "from 2 to 3"),
+    "ci_yz with a negative label": (lambda: ci_yz(torch.zeros(2), log_w, labels - 1), "from -1 to 0"),
+    "log_det as a column": (lambda: loss_x(torch.zeros(2), torch.zeros(2, 1), 3), r"both must be \(B,\)"),
+    "infinite distance": (lambda: GaussianMixture(2, 3, distance=math.inf), "distance is inf"),
+    "a chain of a list": (lambda: Chain([ActNorm(2)]), "is a list"),
+    "negative blocks": (lambda: image_flow((3, 8, 8), blocks=(1, -1)), "0 or more"),
+    "decode of another size": (lambda: vector_model().decode(torch.zeros(2, 4)), "are 4 .* built for 3"),
     "coupling of no channels": (lambda: AffineCoupling(0, subnet), "n_channels is 0"),
     "conv coupling of one channel": (lambda: AffineCoupling(1, conv), "squeeze"),
     "clamp of 0": (lambda: AffineCoupling(2, subnet, clamp=0.0), "clamp"),
@@ -144,9 +173,12 @@ MISTAKES = {
     "a chain of modules": (lambda: Chain(torch.nn.ReLU()), "not a Bijection"),
     "no features": (lambda: dense_flow(0), "at least 1 feature"),
     "paper flow for 30 x 30": (lambda: paper_flow((3, 30, 30)), "multiples of 4"),
-    "grey image of odd side": (lambda: image_flow((1, 7, 8)), "cannot be halved 3 times"),
+    "grey image of odd side": (lambda: image_flow((1, 7, 8)), "even numbers"),
     "shape without channels": (lambda: image_flow((32, 32)), "channels, height, width"),
-    "lists that do not match": (lambda: image_flow((3, 8, 8), blocks=(1, 1)), "one entry per resolution"),
+    "lists that do not match": (
+        lambda: image_flow((3, 8, 8), blocks=(1, 1), widths=(4,)),
+        "one entry per resolution",
+    ),
 }
 
 

@@ -116,11 +116,12 @@ def test_labels_are_drawn_with_the_class_weights():
 
 
 MEMORY = """
-import resource, torch
+import resource, sys, torch
 from ibinn import GaussianMixture
 
 def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 def step(mixture, z):
     mixture.log_q_z(z).sum().backward()

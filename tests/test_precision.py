@@ -29,12 +29,10 @@ def test_densities_come_out_in_float32_and_near_those_without_autocast(dtype):
             z, log_det = model.encode(x)
             answers = model(x)
             back = model.decode(z)
-        assert {z.dtype, log_det.dtype, answers.log_q_x.dtype, back.dtype} == {torch.float32}
-        assert_close(answers.log_q_x, expected.log_q_x, rtol=0.01, atol=0.05)
+        assert {t.dtype for t in (z, log_det, back, *answers)} == {torch.float32}
+        assert_close(answers[1], expected[1], rtol=0.01, atol=0.05)
         assert_close(back, x, atol=0.05, rtol=0)
-        assert not torch.equal(answers.log_q_x, expected.log_q_x), (
-            "the subnets did not run in half precision"
-        )
+        assert not torch.equal(answers[1], expected[1]), "the subnets did not run in half precision"
 
 
 @half

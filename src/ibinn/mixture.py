@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ibinn.precision import autocast_off, full_precision
+from ibinn.precision import as_default, autocast_off, full_precision
 
 
 class GaussianMixture(nn.Module):
     """q(z|y) = N(z; mu_y, I) and q(z) = sum_y w_y q(z|y), over z (B, D) and K classes.
 
-    mu (K, D) starts with any two means `distance` apart (see `separated_means`) and is learned
-    unless learn_mu=False (the paper's regularised class-NLL: distance=10, learn_mu=False).
+    mu (K, D) starts with the means `distance` apart, on a sphere if K <= D (see `separated_means`), and
+    is learned unless learn_mu=False (the paper's regularised class-NLL: distance=10, learn_mu=False).
     phi (K,) holds the class weights, log_w = log_softmax(phi): those of `priors`, or equal ones.
     learn_phi=True makes it a parameter; let only loss_x send it gradients.
     """
@@ -36,8 +36,8 @@ class GaussianMixture(nn.Module):
             raise ValueError(f"n_classes is {n_classes} but a classifier needs at least 2 classes")
         if n_dims < 1:
             raise ValueError(f"n_dims is {n_dims} but z needs at least 1 dimension")
-        if not distance >= 0:
-            raise ValueError(f"distance is {distance} but means cannot be less than 0 apart")
+        if not 0 <= distance < math.inf:
+            raise ValueError(f"distance is {distance} but means can only be 0 or more apart, and finite")
         self._store("mu", separated_means(n_classes, n_dims, distance), learn_mu)
         self._store("phi", log_priors(n_classes, priors), learn_phi)
 
@@ -70,17 +70,25 @@ class GaussianMixture(nn.Module):
             mu = full_precision(self.mu)
             return F.linear(full_precision(z), mu, -0.5 * squared_norm(mu))
 
+    def logits(self, z: Tensor) -> Tensor:
+        """scores + log_w, (B, K): the class log-probabilities before normalisation."""
+        return self.scores(z) + self.log_w
+
+    def log_q_origin(self, z: Tensor) -> Tensor:
+        """log N(z; 0, I), (B,): what all classes share."""
+        return -0.5 * squared_norm(full_precision(z)) - 0.5 * self.n_dims * math.log(2 * math.pi)
+
     def log_q_z_given_y(self, z: Tensor) -> Tensor:
         """log N(z; mu_y, I) for every class, (B, K), in nats."""
-        return self.scores(z) + self._log_q_origin(z)[:, None]
+        return self.scores(z) + self.log_q_origin(z)[:, None]
 
     def log_q_z(self, z: Tensor) -> Tensor:
         """log q(z) = logsumexp_y(log q(z|y) + log_w_y), (B,), in nats."""
-        return torch.logsumexp(self.scores(z) + self.log_w, dim=1) + self._log_q_origin(z)
+        return torch.logsumexp(self.logits(z), dim=1) + self.log_q_origin(z)
 
     def log_q_y_given_z(self, z: Tensor) -> Tensor:
         """Bayes' rule: log-softmax_y(z . mu_y - |mu_y|^2 / 2 + log_w_y), (B, K)."""
-        return F.log_softmax(self.scores(z) + self.log_w, dim=1)
+        return F.log_softmax(self.logits(z), dim=1)
 
     def sample(
         self, y: Tensor, temperature: float = 1.0, generator: torch.Generator | None = None
@@ -102,11 +110,12 @@ class GaussianMixture(nn.Module):
     def extra_repr(self) -> str:
         return f"n_classes={self.n_classes}, n_dims={self.n_dims}"
 
-    def _log_q_origin(self, z: Tensor) -> Tensor:
-        """log N(z; 0, I), (B,)."""
-        return -0.5 * squared_norm(full_precision(z)) - 0.5 * self.n_dims * math.log(2 * math.pi)
-
     def _check(self, z: Tensor) -> None:
+        if z.dtype not in (self.mu.dtype, torch.float16, torch.bfloat16):
+            raise ValueError(
+                f"z has dtype {z.dtype} but this mixture works in {self.mu.dtype}; "
+                f"convert it with z.to({self.mu.dtype})"
+            )
         if z.ndim != 2 or z.shape[1] != self.n_dims:
             raise ValueError(
                 f"z has shape {tuple(z.shape)} but this mixture lives in (B, {self.n_dims}); a flow "
@@ -126,10 +135,11 @@ class GaussianMixture(nn.Module):
 
 
 def separated_means(n_classes: int, n_dims: int, distance: float) -> Tensor:
-    """K means in D dimensions, (K, D), any two `distance` apart where D allows it.
+    """K means in D dimensions, (K, D).
 
-    D >= K: block-wise unit vectors, mean k being non-zero in the k-th block of dimensions only, so
-    that all lie on one sphere. D < K: points of a cubic grid about 0, neighbours `distance` apart.
+    D >= K: block-wise unit vectors, scaled, mean k being non-zero in the k-th block of dimensions only:
+    any two are `distance` apart and all lie on one sphere. D < K, where a sphere has no room for that:
+    points of a cubic grid about 0, neighbours `distance` apart.
     """
     if n_dims >= n_classes:
         width = n_dims // n_classes
@@ -146,12 +156,12 @@ def log_priors(n_classes: int, priors: Sequence[float] | Tensor | None) -> Tenso
     """phi for given class weights, (K,): zeros for None, else their logarithms, normalised."""
     if priors is None:
         return torch.zeros(n_classes)
-    weights = torch.as_tensor(priors, dtype=torch.float64).detach().cpu()
+    weights = torch.as_tensor(priors, device="cpu").detach().double()
     if weights.shape != (n_classes,) or not bool((weights > 0).all() and weights.isfinite().all()):
         raise ValueError(
             f"priors must be {n_classes} positive finite numbers, one per class, not {weights.tolist()}"
         )
-    return (weights / weights.sum()).log().to(torch.get_default_dtype())
+    return as_default((weights / weights.sum()).log())
 
 
 def squared_norm(v: Tensor) -> Tensor:

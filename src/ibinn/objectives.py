@@ -12,7 +12,11 @@ from torch.nn import functional as F
 
 
 def loss_x(log_q_z: Tensor, log_det: Tensor, n_dims: int) -> Tensor:
-    """L_X / D = -log q(x) / D, (B,), in nats per dimension."""
+    """-log q(x) / D, (B,), in nats per dimension: the paper's L_X over D."""
+    if log_q_z.shape != log_det.shape:
+        raise ValueError(
+            f"log_q_z is {tuple(log_q_z.shape)} but log_det {tuple(log_det.shape)}; both must be (B,)"
+        )
     return -(log_q_z + log_det) / n_dims
 
 
@@ -65,7 +69,12 @@ def ci_xz(loss_x: Tensor, sigma: float, n_dims: int) -> Tensor:
 
 
 def ci_yz(loss_y: Tensor, log_w: Tensor, y: Tensor) -> Tensor:
-    """CI(Y, Z_E) = mean of -loss_y - log_w_y, in nats, at most I(Y, Z_E); loss_y without smoothing."""
+    """CI(Y, Z_E) = mean of -loss_y - log_w_y, in nats, loss_y being without smoothing.
+
+    Where the class weights are the shares of the classes in y, this is H(Y) - mean(loss_y) and at most
+    I(Y, Z_E); with other weights it bounds nothing.
+    """
+    check_labels(log_w.expand(len(loss_y), -1), y)
     return (-loss_y - log_w[y]).mean()
 
 
@@ -82,9 +91,17 @@ def at_label(values: Tensor, y: Tensor) -> Tensor:
 
 
 def check_labels(values: Tensor, y: Tensor) -> None:
-    """Raise ValueError unless y is (B,) int64 for values (B, K). Its range is left to torch."""
-    if y.dtype != torch.int64 or y.shape != values.shape[:1]:
+    """Raise ValueError unless y is (B,) int64, from 0 to K - 1, for values (B, K)."""
+    n, n_classes = values.shape
+    if y.dtype != torch.int64 or y.shape != (n,):
         raise ValueError(
-            f"y must be int64 labels of shape ({len(values)},), one per row of scores, "
-            f"not {y.dtype} {tuple(y.shape)}; use y.long()"
+            f"y must be {n} labels, int64 of shape ({n},), not {y.dtype} of shape {tuple(y.shape)}; "
+            f"y.long() and y.flatten() may help"
+        )
+    if torch.compiler.is_compiling() or n == 0:  # a graph cannot branch on values
+        return
+    low, high = y.aminmax()
+    if low < 0 or high >= n_classes:
+        raise ValueError(
+            f"y holds labels from {int(low)} to {int(high)} but the classes are 0 to {n_classes - 1}"
         )

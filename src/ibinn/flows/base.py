@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 
@@ -35,7 +36,7 @@ class Chain(Bijection):
             if not isinstance(layer, Bijection):
                 raise ValueError(
                     f"layer {position} of a Chain is a {type(layer).__name__}, not a Bijection; "
-                    f"give it forward(x) -> z, log_det and inverse(z) -> x"
+                    f"call Chain(first, second, ...) with invertible layers"
                 )
         self.layers = nn.ModuleList(layers)
 
@@ -54,23 +55,31 @@ class Chain(Bijection):
 
 
 def check_channels(layer: nn.Module, n_channels: int) -> None:
-    """Raise ValueError unless a layer is asked for with at least one channel."""
+    """Raise ValueError for a layer over no channels."""
     if n_channels < 1:
         raise ValueError(f"n_channels is {n_channels} but {type(layer).__name__} needs at least 1")
 
 
-def check_input(layer: nn.Module, x: Tensor, n_channels: int) -> None:
-    """Raise ValueError unless x is a floating-point (B, C) or (B, C, H, W) with C = n_channels."""
+def check_input(layer: nn.Module, x: Tensor, n_channels: int, ndim: int | None = None) -> None:
+    """Raise ValueError unless x is floating-point, (B, C) or (B, C, H, W), with C = n_channels.
+
+    ndim = 2 or 4 allows only one of the two.
+    """
     name = type(layer).__name__
-    if x.ndim not in (2, 4):
+    if x.ndim not in ((2, 4) if ndim is None else (ndim,)):
+        takes = {
+            2: "vectors (B, C)",
+            4: "images (B, C, H, W)",
+            None: "vectors (B, C) or images (B, C, H, W)",
+        }
         raise ValueError(
-            f"{name} takes vectors (B, C) or images (B, C, H, W) but x has shape {tuple(x.shape)}; "
-            f"add or drop dimensions, for one input x[None]"
+            f"this {name} takes {takes[ndim]} but x has shape {tuple(x.shape)}; "
+            f"add or drop dimensions, for a single input x[None]"
         )
     if x.shape[1] != n_channels:
         raise ValueError(
-            f"x has {x.shape[1]} channels (shape {tuple(x.shape)}) but this {name} was built for "
-            f"{n_channels}; rebuild it for {x.shape[1]} channels or check the order of the dimensions"
+            f"the channels of x are {x.shape[1]} (shape {tuple(x.shape)}) but this {name} was built for "
+            f"{n_channels}; rebuild it for {x.shape[1]} or check the order of the dimensions"
         )
     check_floating(layer, x)
 
@@ -81,4 +90,13 @@ def check_floating(layer: nn.Module, x: Tensor) -> None:
         raise ValueError(
             f"x has dtype {x.dtype} but {type(layer).__name__} takes floating-point values; "
             f"convert it with x.to(torch.get_default_dtype())"
+        )
+
+
+def check_dtype(layer: nn.Module, x: Tensor, dtype: torch.dtype) -> None:
+    """Raise ValueError unless x has this dtype, or a half precision as autocast makes them."""
+    if x.dtype not in (dtype, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"x has dtype {x.dtype} but this {type(layer).__name__} works in {dtype}; "
+            f"convert it with x.to({dtype})"
         )

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ibinn.flows.base import Bijection, check_channels, check_input
+from ibinn.flows.subnets import Subnet
 from ibinn.precision import full_precision
 
 SubnetFactory = Callable[[int, int], nn.Module]  # (channels in, channels out) -> the s,t-network
@@ -30,6 +31,7 @@ class AffineCoupling(Bijection):
         self.n_passive = n_channels // 2
         self.clamp, self.slope = clamp, slope
         self.subnet = subnet(self.n_passive, 2 * self.n_outputs)
+        self.ndim = self.subnet.ndim if isinstance(self.subnet, Subnet) else None
 
     @property
     def n_outputs(self) -> int:
@@ -42,13 +44,13 @@ class AffineCoupling(Bijection):
         return self.clamp * torch.tanh(self.slope * raw), t
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        check_input(self, x, self.n_channels)
+        check_input(self, x, self.n_channels, self.ndim)
         x1, x2 = x.tensor_split([self.n_passive], dim=1)
         log_s, t = self.scale_and_shift(x1)
         return torch.cat([x1, x2 * log_s.exp() + t], dim=1), log_s.flatten(1).sum(1)
 
     def inverse(self, z: Tensor) -> Tensor:
-        check_input(self, z, self.n_channels)
+        check_input(self, z, self.n_channels, self.ndim)
         z1, z2 = z.tensor_split([self.n_passive], dim=1)
         log_s, t = self.scale_and_shift(z1)
         return torch.cat([z1, (z2 - t) * (-log_s).exp()], dim=1)

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from ibinn.flows.base import Bijection, check_input
-from ibinn.precision import autocast_off, full_precision
+from ibinn.flows.base import Bijection, check_dtype, check_input
+from ibinn.precision import as_default, autocast_off, full_precision
 
 
 class DCTPool(Bijection):
@@ -28,24 +28,27 @@ class DCTPool(Bijection):
         self.register_buffer("columns", dct_matrix(shape[2]))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        check_input(self, x, self.shape[0])
+        check_input(self, x, self.shape[0], ndim=4)
         if tuple(x.shape[1:]) != self.shape:
+            height, width = x.shape[2] / self.shape[1], x.shape[3] / self.shape[2]
             raise ValueError(
-                f"images arrive as {tuple(x.shape[1:])} (C, H, W) but this DCTPool was built for "
-                f"{self.shape}; rebuild the network for the size of your images or resize them"
+                f"x arrives at DCTPool as {tuple(x.shape[1:])} but {self.shape} was meant: the images "
+                f"have {height:g} times the height and {width:g} times the width; resize them or rebuild the flow"
             )
+        check_dtype(self, x, self.rows.dtype)
         with autocast_off(x):
             return (self.rows @ full_precision(x) @ self.columns.T).flatten(1), x.new_zeros(x.shape[0])
 
     def inverse(self, z: Tensor) -> Tensor:
-        check_input(self, z, math.prod(self.shape))
+        check_input(self, z, math.prod(self.shape), ndim=2)
+        check_dtype(self, z, self.rows.dtype)
         with autocast_off(z):
-            return self.rows.T @ full_precision(z).reshape(-1, *self.shape) @ self.columns
+            return self.rows.T @ full_precision(z).reshape(z.shape[0], *self.shape) @ self.columns
 
 
 def dct_matrix(n: int) -> Tensor:
     """The (n, n) orthonormal DCT-II: row k is sqrt(2/n) cos(pi k (i + 1/2) / n), row 0 over sqrt(2)."""
-    k = torch.arange(n, dtype=torch.float64)
+    k = torch.arange(n, dtype=torch.float64, device="cpu")
     matrix = math.sqrt(2 / n) * torch.cos(math.pi / n * k[:, None] * (k + 0.5))
     matrix[0] /= math.sqrt(2)
-    return matrix.to(torch.get_default_dtype())
+    return as_default(matrix)

@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ibinn.flows.base import Bijection, check_floating, check_input
 from ibinn.flows.coupling import AffineCoupling
@@ -13,20 +12,19 @@ class Squeeze(Bijection):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         check_sides(self, x)
-        return F.pixel_unshuffle(x, 2), x.new_zeros(x.shape[0])
+        return squeeze(x), x.new_zeros(x.shape[0])
 
     def inverse(self, z: Tensor) -> Tensor:
         if z.ndim != 4 or z.shape[1] % 4:
             raise ValueError(f"z has shape {tuple(z.shape)} but the inverse of Squeeze takes (B, 4C, H, W)")
         check_floating(self, z)
-        return F.pixel_shuffle(z, 2)
+        return unsqueeze(z)
 
 
 class DownsampleCoupling(AffineCoupling):
     """z1 = squeeze(x1), z2 = squeeze(x2) * exp(log_s(x1)) + t(x1): (C, H, W) <-> (4C, H/2, W/2).
 
-    The subnet sees x1 at the high resolution and halves it itself (stride 2), which makes the
-    downsampling partly learnable.
+    The subnet sees x1 at the high resolution and halves it by a strided convolution of its own.
     """
 
     @property
@@ -38,15 +36,29 @@ class DownsampleCoupling(AffineCoupling):
         check_sides(self, x)
         x1, x2 = x.tensor_split([self.n_passive], dim=1)
         log_s, t = self.scale_and_shift(x1)
-        z2 = F.pixel_unshuffle(x2, 2) * log_s.exp() + t
-        return torch.cat([F.pixel_unshuffle(x1, 2), z2], dim=1), log_s.flatten(1).sum(1)
+        z2 = squeeze(x2) * log_s.exp() + t
+        return torch.cat([squeeze(x1), z2], dim=1), log_s.flatten(1).sum(1)
 
     def inverse(self, z: Tensor) -> Tensor:
-        check_input(self, z, 4 * self.n_channels)
+        check_input(self, z, 4 * self.n_channels, self.ndim)
         z1, z2 = z.tensor_split([4 * self.n_passive], dim=1)
-        x1 = F.pixel_shuffle(z1, 2)
+        x1 = unsqueeze(z1)
         log_s, t = self.scale_and_shift(x1)
-        return torch.cat([x1, F.pixel_shuffle((z2 - t) * (-log_s).exp(), 2)], dim=1)
+        return torch.cat([x1, unsqueeze((z2 - t) * (-log_s).exp())], dim=1)
+
+
+def squeeze(x: Tensor) -> Tensor:
+    """(B, C, H, W) -> (B, 4C, H/2, W/2): channel 4c + 2i + j has the pixels (i, j) of c's patches."""
+    batch, channels, height, width = x.shape  # F.pixel_unshuffle does the same, but not for an empty batch
+    patches = x.reshape(batch, channels, height // 2, 2, width // 2, 2).permute(0, 1, 3, 5, 2, 4)
+    return patches.reshape(batch, 4 * channels, height // 2, width // 2)
+
+
+def unsqueeze(z: Tensor) -> Tensor:
+    """The inverse of squeeze, (B, 4C, H, W) -> (B, C, 2H, 2W)."""
+    batch, channels, height, width = z.shape
+    patches = z.reshape(batch, channels // 4, 2, 2, height, width).permute(0, 1, 4, 2, 5, 3)
+    return patches.reshape(batch, channels // 4, 2 * height, 2 * width)
 
 
 def check_sides(layer: Bijection, x: Tensor) -> None:

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ibinn.flows.base import Bijection, check_channels, check_input
-from ibinn.precision import autocast_off, full_precision
+from ibinn.flows.base import Bijection, check_channels, check_dtype, check_input
+from ibinn.precision import as_default, autocast_off, full_precision
 
 
 class ActNorm(Bijection):
@@ -51,7 +51,8 @@ class ActNorm(Bijection):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         check_input(self, x, self.n_channels)
-        if self.data_init and self.training and not self.initialised:
+        check_dtype(self, x, self.log_scale.dtype)
+        if self.data_init and self.training and len(x) and not self.initialised:
             self.start_from(x)
         z = x * per_channel(self.log_scale.exp(), x) + per_channel(self.shift, x)
         return z, (self.log_scale.sum() * x.shape[2:].numel()).expand(x.shape[0])
@@ -71,7 +72,8 @@ class Permute(Bijection):
         check_channels(self, n_channels)
         self.n_channels = n_channels
         generator = torch.Generator().manual_seed(seed)
-        self.register_buffer("order", torch.randperm(n_channels, generator=generator, device="cpu"))
+        order = torch.randperm(n_channels, generator=generator, device="cpu")
+        self.register_buffer("order", order.to(torch.get_default_device()))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         check_input(self, x, self.n_channels)
@@ -98,10 +100,12 @@ class Rotate(Bijection):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         check_input(self, x, self.n_channels)
+        check_dtype(self, x, self.rotation.dtype)
         return mix_channels(x, self.rotation), x.new_zeros(x.shape[0])
 
     def inverse(self, z: Tensor) -> Tensor:
         check_input(self, z, self.n_channels)
+        check_dtype(self, z, self.rotation.dtype)
         return mix_channels(z, self.rotation.T)
 
 
@@ -116,7 +120,8 @@ def mix_channels(x: Tensor, matrix: Tensor) -> Tensor:
         x = full_precision(x)
         if x.ndim == 2:
             return x @ matrix.T
-        return torch.conv2d(x, matrix[:, :, None, None])
+        # Not a 1x1 convolution: GPUs run those in TF32 unless told otherwise, with 10 bits of mantissa.
+        return (matrix @ x.flatten(2)).reshape(x.shape)
 
 
 def random_orthogonal(n: int, seed: int) -> Tensor:
@@ -125,5 +130,4 @@ def random_orthogonal(n: int, seed: int) -> Tensor:
     gaussian = torch.randn(n, n, generator=generator, dtype=torch.float64, device="cpu")
     q, r = torch.linalg.qr(gaussian)
     # Without the signs of r's diagonal, q would favour the conventions of the QR routine.
-    rotation: Tensor = q * r.diagonal().sign()
-    return rotation.to(torch.get_default_dtype())
+    return as_default(q * r.diagonal().sign())

@@ -6,6 +6,14 @@ import warnings
 from torch import nn
 
 
+class Subnet(nn.Sequential):
+    """Layers over inputs of ndim dimensions, batch included: 2 for vectors, 4 for images."""
+
+    def __init__(self, *layers: nn.Module, ndim: int) -> None:
+        super().__init__(*layers)
+        self.ndim = ndim
+
+
 def conv_subnet(
     n_in: int,
     n_out: int,
@@ -13,7 +21,7 @@ def conv_subnet(
     stride: int = 1,
     dropout: float = 0.0,
     first_relu: bool = True,
-) -> nn.Sequential:
+) -> Subnet:
     """[ReLU,] 3x3 conv, BN, ReLU, 3x3 conv (strided), BN, ReLU, channel dropout, 1x1 conv.
 
     The 1x1 convolution starts at 0, so that every coupling starts as the identity: from a He start,
@@ -31,7 +39,7 @@ def conv_subnet(
     last = nn.Conv2d(width, n_out, 1)
     for parameter in last.parameters():
         nn.init.zeros_(parameter)
-    return nn.Sequential(*layers, last)
+    return Subnet(*layers, last, ndim=4)
 
 
 def conv_norm_relu(n_in: int, n_out: int, stride: int = 1) -> list[nn.Module]:
@@ -41,12 +49,12 @@ def conv_norm_relu(n_in: int, n_out: int, stride: int = 1) -> list[nn.Module]:
     return [conv, nn.BatchNorm2d(n_out), nn.ReLU()]
 
 
-def dense_subnet(n_in: int, n_out: int, width: int, dropout: float = 0.0) -> nn.Sequential:
+def dense_subnet(n_in: int, n_out: int, width: int, dropout: float = 0.0) -> Subnet:
     """Linear, ReLU, dropout, linear."""
     layers: list[nn.Module] = [linear(n_in, width), nn.ReLU()]
     if dropout:
         layers.append(nn.Dropout(dropout))
-    return nn.Sequential(*layers, linear(width, n_out))
+    return Subnet(*layers, linear(width, n_out), ndim=2)
 
 
 def linear(n_in: int, n_out: int) -> nn.Linear:

@@ -38,9 +38,9 @@ def paper_flow(shape: Shape = (3, 32, 32), learn_scale: bool = True, seed: int =
 
 def image_flow(
     shape: Shape,
-    blocks: Sequence[int] = (4, 4, 4),
-    widths: Sequence[int] = (32, 64, 64),
-    dropouts: Sequence[float] = (0.0, 0.0, 0.0),
+    blocks: int | Sequence[int] = 4,
+    widths: int | Sequence[int] = 64,
+    dropouts: float | Sequence[float] = 0.0,
     dense_blocks: int = 1,
     dense_width: int = 256,
     dense_dropout: float = 0.0,
@@ -48,13 +48,19 @@ def image_flow(
     learn_scale: bool = True,
     seed: int = 0,
 ) -> Chain:
-    """Coupling blocks at len(blocks) resolutions, each half the one before, then DCT and dense blocks.
+    """Coupling blocks at several resolutions, each half the one before, then DCT and dense blocks.
 
-    shape is (C, H, W). Images of one channel are squeezed first, since a coupling needs two. The
-    sides must be divisible as often as they are halved. seed draws the fixed mixes of the channels;
-    the weights come from torch's own generator.
+    shape is (C, H, W). blocks, widths of the subnets and dropouts have one entry per resolution; a single
+    number stands for all of them, and a single number of blocks for as many resolutions as the sides
+    allow, three at most. Images of one channel are squeezed first, since a coupling needs two. seed draws
+    the fixed mixes of the channels; the weights come from torch's own generator.
     """
-    check_image(shape, blocks, widths, dropouts)
+    check_shape(shape)
+    if isinstance(blocks, int):
+        blocks = [blocks] * min(3, 1 + possible_halvings(shape) - (shape[0] == 1))
+    widths = [widths] * len(blocks) if isinstance(widths, int) else widths
+    dropouts = [dropouts] * len(blocks) if isinstance(dropouts, float | int) else dropouts
+    check_levels(shape, blocks, widths, dropouts)
     numbers = itertools.count()  # of the coupling blocks, in order
     finish = partial(block, seed=seed, scale=scale, learn_scale=learn_scale)
     layers: list[Bijection] = []
@@ -117,20 +123,39 @@ def block(
     ]
 
 
-def check_image(
+def possible_halvings(shape: Shape) -> int:
+    """How often both sides can be divided by 2."""
+    common = math.gcd(shape[1], shape[2])
+    return (common & -common).bit_length() - 1
+
+
+def check_shape(shape: Shape) -> None:
+    """Raise ValueError unless shape is that of an image which a coupling can work on."""
+    if len(shape) != 3 or min(shape) < 1:
+        raise ValueError(f"shape must be (channels, height, width), each at least 1, not {shape}")
+    if shape[0] == 1 and possible_halvings(shape) == 0:
+        raise ValueError(
+            f"grey images of {shape[1]} x {shape[2]} cannot be squeezed into 4 channels; pad both sides to "
+            f"even numbers, or flatten the images and use dense_flow"
+        )
+
+
+def check_levels(
     shape: Shape, blocks: Sequence[int], widths: Sequence[int], dropouts: Sequence[float]
 ) -> None:
     """Raise ValueError unless images of this shape can be halved as often as asked."""
-    if len(shape) != 3 or min(shape) < 1:
-        raise ValueError(f"shape must be (channels, height, width), each at least 1, not {shape}")
     if not len(blocks) == len(widths) == len(dropouts) > 0:
         raise ValueError(
-            f"blocks, widths and dropouts need one entry per resolution, "
-            f"not {len(blocks)}, {len(widths)} and {len(dropouts)}"
+            f"blocks, widths and dropouts need one entry per resolution, or a single number for all, "
+            f"not {len(blocks)}, {len(widths)} and {len(dropouts)} entries"
+        )
+    if min(blocks) < 0 or min(widths) < 1:
+        raise ValueError(
+            f"blocks must be 0 or more and widths 1 or more, not {tuple(blocks)} and {tuple(widths)}"
         )
     halvings = len(blocks) - 1 + (shape[0] == 1)
-    if shape[1] % 2**halvings or shape[2] % 2**halvings:
+    if halvings > possible_halvings(shape):
         raise ValueError(
             f"images of {shape[1]} x {shape[2]} cannot be halved {halvings} times; pad both sides to "
-            f"multiples of {2**halvings} or give blocks fewer entries"
+            f"multiples of {2**halvings} or ask for fewer resolutions with a shorter blocks"
         )

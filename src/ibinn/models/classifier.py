@@ -2,20 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from ibinn.flows.base import Bijection
 from ibinn.mixture import GaussianMixture
-
-
-class Answers(NamedTuple):
-    """What one pass over x gives."""
-
-    log_q_y_given_x: Tensor
-    log_q_x: Tensor
 
 
 class GenerativeClassifier(nn.Module):
@@ -32,12 +25,14 @@ class GenerativeClassifier(nn.Module):
 
     if TYPE_CHECKING:  # nn.Module.__call__ is untyped
 
-        def __call__(self, x: Tensor) -> Answers: ...
+        def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
 
-    def forward(self, x: Tensor) -> Answers:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """log q(y|x) (B, K) and log q(x) (B,), from one pass."""
         z, log_det = self.encode(x)
-        return Answers(self.mixture.log_q_y_given_z(z), self.mixture.log_q_z(z) + log_det)
+        logits = self.mixture.logits(z)
+        log_q_z = logits.logsumexp(1) + self.mixture.log_q_origin(z)
+        return logits.log_softmax(1), log_q_z + log_det
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x (B, ...) -> z (B, D), log|det dz/dx| (B,)."""
@@ -46,15 +41,16 @@ class GenerativeClassifier(nn.Module):
 
     def decode(self, z: Tensor) -> Tensor:
         """z (B, D) -> x (B, ...): the inverse of encode."""
+        self._check_dtype(z, "z")
         return self.flow.inverse(z)
 
     def log_q_x(self, x: Tensor) -> Tensor:
         """log q(x) = log q(z) + log|det J|, (B,), in nats."""
-        return self(x).log_q_x
+        return self(x)[1]
 
     def log_q_y_given_x(self, x: Tensor) -> Tensor:
         """log q(y|x), (B, K); the log-det cancels."""
-        return self(x).log_q_y_given_x
+        return self(x)[0]
 
     @torch.no_grad()
     def sample(
@@ -85,15 +81,13 @@ class GenerativeClassifier(nn.Module):
     def check_invertibility(self, x: Tensor) -> float:
         """The largest |decode(encode(x)) - x|, relative to the largest |x|, in evaluation mode."""
         with evaluation_mode(self):
-            error = (self.decode(self.encode(x)[0]) - x).abs().max()
-        return float(error / x.abs().max().clamp_min(torch.finfo(x.dtype).tiny))
+            error = (self.decode(self.encode(x)[0]) - x).abs()
+        if error.numel() == 0:
+            return 0.0
+        return float(error.max() / x.abs().max().clamp_min(torch.finfo(x.dtype).tiny))
 
     def _check(self, x: Tensor) -> None:
-        dtype = self.mixture.mu.dtype
-        if x.dtype != dtype:
-            raise ValueError(
-                f"x has dtype {x.dtype} but this model works in {dtype}; convert it with x.to({dtype})"
-            )
+        self._check_dtype(x, "x")
         # A graph cannot branch on values: an exported model leaves this check to its caller.
         if not torch.compiler.is_compiling() and not bool(x.isfinite().all()):
             bad = int((~x.isfinite().flatten(1).all(1)).sum())
@@ -101,14 +95,27 @@ class GenerativeClassifier(nn.Module):
                 f"x holds NaN or infinite values in {bad} of {len(x)} inputs; remove or replace them"
             )
 
+    def _check_dtype(self, value: Tensor, name: str) -> None:
+        dtype = self.mixture.mu.dtype
+        if dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"this model was converted to {dtype} but densities need float32 or better; keep it in "
+                f"float32 and run it under torch.autocast"
+            )
+        if value.dtype != dtype:
+            raise ValueError(
+                f"{name} has dtype {value.dtype} but this model works in {dtype}; convert it with "
+                f"{name}.to({dtype})"
+            )
+
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """eval() for the time of a with-block; then each module goes back to the mode it was in."""
-    training = [module for module in model.modules() if module.training]
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        for module, training in modes:
+            module.training = training
