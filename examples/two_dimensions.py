@@ -2,8 +2,8 @@
 
     python examples/two_dimensions.py --out runs/two_dimensions
 
-Prints how far the learned posteriors are from the true one, and draws the paper's pictures of noise
-amplification and of the loss landscapes from the trained model. Takes about a minute on two cores.
+Prints how far the learned posteriors are from the true one, and draws two figures of the paper: what training
+does to noise, and the landscapes of the three losses. Takes about a minute on two cores.
 """
 
 import argparse
@@ -18,7 +18,13 @@ from torch.distributions import Categorical, Independent, MixtureSameFamily, Nor
 
 from ibinn import GaussianMixture, GenerativeClassifier, class_nll, dense_flow, ib_loss, loss_x, loss_y
 from ibinn.objectives import ci_xz
-from ibinn.report.figures import draw_loss_landscapes, draw_noise_amplification, save_figure
+from ibinn.report.figures import (
+    Landscape,
+    Space,
+    draw_loss_landscapes,
+    draw_noise_amplification,
+    save_figure,
+)
 
 SIGMA = 0.02  # of the noise in training
 PICTURED = 0.08  # of the noise in the figure, to be seen
@@ -72,21 +78,28 @@ def only_class_nll(model: GenerativeClassifier, x: Tensor, y: Tensor) -> Tensor:
     return class_nll(model.mixture.log_q_z_given_y(z), log_det, y, model.mixture.n_dims)
 
 
-def train(
-    objective: Objective, steps: int = 2000, sigma: float = SIGMA, seed: int = 0
-) -> GenerativeClassifier:
-    """A dense flow trained on fresh points, so that nothing can be overfitted."""
+def new_model(seed: int = 0) -> GenerativeClassifier:
+    """Twelve dense coupling blocks and two means, untrained."""
     torch.manual_seed(seed)
-    model = GenerativeClassifier(dense_flow(2, blocks=12, width=64), GaussianMixture(2, 2))
+    return GenerativeClassifier(dense_flow(2, blocks=12, width=64), GaussianMixture(2, 2)).eval()
+
+
+def train(name: str, objective: Objective, steps: int = 2000, sigma: float = SIGMA) -> GenerativeClassifier:
+    """A model trained on fresh points, so that nothing can be overfitted."""
+    model = new_model().train()
     optimizer = torch.optim.Adam(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=steps)
-    for _ in range(steps):
+    start = time.perf_counter()
+    for step in range(1, steps + 1):
         x, y = draw_data(512)
         loss = objective(model, x + sigma * torch.randn_like(x), y).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
+        if step % 200 == 0:
+            left = (time.perf_counter() - start) / step * (steps - step)
+            print(f"{name}: step {step} of {steps}, loss {loss:.3f}, {left:.0f} s left", flush=True)
     return model.eval()
 
 
@@ -104,6 +117,56 @@ def cross_information(model: GenerativeClassifier, sigma: float, n: int = 20_000
     return float(ci_xz(-model.log_q_x(x + sigma * torch.randn_like(x)) / 2, sigma, n_dims=2))
 
 
+@torch.no_grad()
+def noise_spaces(models: dict[str, GenerativeClassifier], sigma: float) -> list[Space]:
+    """Ten inputs with 200 draws of noise each, in the input space and in each model's latent space."""
+    torch.manual_seed(0)
+    x, y = draw_data(600)
+    chosen = spread_out(x, 10)
+    clouds = x[chosen, None] + sigma * torch.randn(10, 200, 2)
+    spaces = [Space(f"input X\nnoise σ = {sigma:g}", x, y, clouds, y[chosen])]
+    for name, model in models.items():
+        z, z_clouds = model.encode(x)[0], model.encode(clouds.flatten(0, 1))[0].view_as(clouds)
+        title = f"{name}\nCI(X, Z) = {cross_information(model, sigma):.1f} nats"
+        spaces.append(Space(title, z, y, z_clouds, y[chosen]))
+    return spaces
+
+
+def spread_out(x: Tensor, n: int) -> Tensor:
+    """Indices of n rows of x that are far from each other but no outliers, the most central one first."""
+    inside = ((x > x.quantile(0.1, dim=0)) & (x < x.quantile(0.9, dim=0))).all(1).nonzero().flatten()
+    inner = x[inside]
+    chosen = [int((inner - inner.mean(0)).norm(dim=1).argmin())]
+    for _ in range(n - 1):
+        chosen.append(int(torch.cdist(inner, inner[chosen]).amin(1).argmax()))
+    return inside[chosen]
+
+
+LOSSES: dict[str, Callable[[GaussianMixture, Tensor, Tensor], Tensor]] = {
+    "our $\\mathcal{L}_X$: any class will do": lambda q, z, y: loss_x(q.log_q_z(z), z.new_zeros(len(z)), 2),
+    "our $\\mathcal{L}_Y$: only the class counts": lambda q, z, y: loss_y(q.scores(z), q.log_w, y),
+    "class-NLL: no repulsion": lambda q, z, y: class_nll(q.log_q_z_given_y(z), z.new_zeros(len(z)), y, 2),
+}
+
+
+def loss_landscapes(mixture: GaussianMixture) -> list[Landscape]:
+    """Each loss for an input of class 0, over a square around both means, and its forces on one point."""
+    mu = mixture.mu.detach()
+    side = 1.6 * torch.pdist(mu) * torch.linspace(-1, 1, 201)
+    x_axis, y_axis = side + mu[:, 0].mean(), side + mu[:, 1].mean()
+    grid = torch.cartesian_prod(y_axis, x_axis).flip(1)
+    across = (mu[1] - mu[0]).flip(0) * torch.tensor([-1.0, 1.0])
+    z = (mu.mean(0) + 0.2 * (mu[0] - mu[1]) + 0.8 * across)[None].requires_grad_()
+    landscapes = []
+    for title, loss in LOSSES.items():
+        with torch.no_grad():
+            values = loss(mixture, grid, torch.zeros(len(grid), dtype=torch.int64)).view(201, 201)
+        on_point = loss(mixture, z, torch.zeros(1, dtype=torch.int64)).sum()
+        forces = -torch.cat(torch.autograd.grad(on_point, (z, mixture.mu)))
+        landscapes.append(Landscape(title, x_axis, y_axis, values, z[0].detach(), mu, forces))
+    return landscapes
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
@@ -115,25 +178,17 @@ def main() -> None:
     models = {}
     objectives = {"gamma = 1": information_bottleneck(1.0), "class-NLL": only_class_nll}
     for name, objective in objectives.items():
-        start = time.perf_counter()
-        print(f"{name}: training {options.steps} steps ...", flush=True)
-        models[name] = train(objective, options.steps)
-        gap, seconds = distance_to_bayes(models[name]), time.perf_counter() - start
-        print(f"{name}: mean distance to the true posterior {gap:.3f} ({seconds:.0f} s)", flush=True)
+        models[name] = train(name, objective, options.steps)
+    for name, model in models.items():
+        print(f"{name}: mean distance to the true posterior {distance_to_bayes(model):.3f}")
 
-    model = models["gamma = 1"]
-    torch.manual_seed(0)
-    x, y = draw_data(600)
-    untrained = GenerativeClassifier(dense_flow(2), GaussianMixture(2, 2)).eval()
-    stages = {"latent Z before training": untrained, "latent Z after training": model}
-    latents = {
-        f"{name}\nCI(X, Z) = {cross_information(stage, PICTURED):.1f} nats": lambda v, s=stage: s.encode(v)[
-            0
-        ]
-        for name, stage in stages.items()
+    stages = {"latent Z before training": new_model(), "latent Z after training": models["gamma = 1"]}
+    figures = {
+        "noise_amplification": draw_noise_amplification(noise_spaces(stages, PICTURED)),
+        "loss_landscapes": draw_loss_landscapes(loss_landscapes(GaussianMixture(2, 2, distance=3.0))),
     }
-    save_figure(draw_noise_amplification(x, y, latents, PICTURED), options.out / "noise_amplification")
-    save_figure(draw_loss_landscapes(GaussianMixture(2, 2, distance=3.0)), options.out / "loss_landscapes")
+    for name, figure in figures.items():
+        save_figure(figure, options.out / name)
     print(f"figures are in {options.out}")
 
 

@@ -5,7 +5,7 @@ import torch
 import two_dimensions
 from torch.testing import assert_close
 
-from ibinn.report.figures import draw_loss_landscapes, draw_noise_amplification, save_figure, spread_out
+from ibinn.report.figures import draw_loss_landscapes, draw_noise_amplification, save_figure
 
 
 @pytest.fixture(scope="module")
@@ -18,12 +18,12 @@ def single_precision():
 
 @pytest.fixture(scope="module")
 def bottleneck(single_precision):
-    return two_dimensions.train(two_dimensions.information_bottleneck(gamma=1.0))
+    return two_dimensions.train("gamma = 1", two_dimensions.information_bottleneck(gamma=1.0))
 
 
 @pytest.fixture(scope="module")
 def only_nll(single_precision):
-    return two_dimensions.train(two_dimensions.only_class_nll)
+    return two_dimensions.train("class-NLL", two_dimensions.only_class_nll)
 
 
 def test_density_integrates_to_1(bottleneck):
@@ -61,11 +61,23 @@ def test_the_true_posterior_is_calibrated(single_precision):
     assert_close(y[chosen].float().mean(), p[chosen].mean(), atol=0.03, rtol=0)
 
 
+def test_class_nll_does_not_pull_on_the_other_mean_and_loss_y_repels_it(single_precision):
+    """What the figure of the loss landscapes shows, in numbers."""
+    mixture = two_dimensions.GaussianMixture(2, 2, distance=3.0)
+    only_x, only_y, nll = two_dimensions.loss_landscapes(mixture)
+    towards = (only_x.z - only_x.mu[1]) / (only_x.z - only_x.mu[1]).norm()
+    assert only_x.forces[2] @ towards > 0.01  # attraction by both means
+    assert only_y.forces[2] @ towards < -0.01  # repulsion
+    assert nll.forces[2].norm() == 0
+    for landscape in (only_x, only_y, nll):
+        assert landscape.forces[1] @ (landscape.z - landscape.mu[0]) > 0  # the own mean is drawn near
+
+
 def test_figures_are_written_whole(bottleneck, tmp_path):
-    x, y = two_dimensions.draw_data(200)
-    figure = draw_noise_amplification(x, y, {"latent": lambda v: bottleneck.encode(v)[0]}, sigma=0.1)
-    save_figure(figure, tmp_path / "figures" / "noise")
-    save_figure(draw_loss_landscapes(two_dimensions.GaussianMixture(2, 2)), tmp_path / "figures" / "losses")
+    spaces = two_dimensions.noise_spaces({"latent": bottleneck}, sigma=0.1)
+    save_figure(draw_noise_amplification(spaces), tmp_path / "figures" / "noise")
+    landscapes = two_dimensions.loss_landscapes(two_dimensions.GaussianMixture(2, 2))
+    save_figure(draw_loss_landscapes(landscapes), tmp_path / "figures" / "losses")
     files = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
     assert set(files) == {"noise.png", "noise.pdf", "losses.png", "losses.pdf"}
     for name, content in files.items():
@@ -74,5 +86,5 @@ def test_figures_are_written_whole(bottleneck, tmp_path):
 
 def test_chosen_points_are_distinct_and_apart(single_precision):
     x, _ = two_dimensions.draw_data(500)
-    chosen = spread_out(x, 8)
+    chosen = two_dimensions.spread_out(x, 8)
     assert torch.pdist(x[chosen]).min() > 0.3
