@@ -8,12 +8,16 @@ import ibinn
 SRC = Path(ibinn.__file__).parent
 ROW = {
     "precision": -1,
+    "config": 0,
+    "data": 0,
+    "metrics": 0,
     "flows": 0,
     "mixture": 0,
     "objectives": 0,
     "models": 1,
     "training": 3,
     "report": 4,
+    "cli": 7,
 }
 
 
@@ -31,8 +35,10 @@ def test_only_report_imports_matplotlib():
 
 
 def test_every_public_name_exists_and_is_documented():
+    assert set(ibinn.HOME) == set(ibinn.__all__) == set(dir(ibinn)) - {"__version__"}
     for name in ibinn.__all__:
         assert getattr(ibinn, name).__doc__, name
+    assert not hasattr(ibinn, "no_such_name")
 
 
 def test_files_stay_readable():

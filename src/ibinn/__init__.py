@@ -1,11 +1,15 @@
 """ibinn: generative classifiers trained with the information bottleneck."""
 
-from ibinn.flows.base import Bijection, Chain
-from ibinn.mixture import GaussianMixture
-from ibinn.models.architectures import dense_flow, image_flow, paper_flow
-from ibinn.models.classifier import GenerativeClassifier
-from ibinn.objectives import class_nll, ib_loss, loss_x, loss_y
-from ibinn.training.batch_norm import refresh_batch_norm
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ibinn.flows.base import Bijection, Chain
+    from ibinn.mixture import GaussianMixture
+    from ibinn.models.architectures import dense_flow, image_flow, paper_flow
+    from ibinn.models.classifier import GenerativeClassifier
+    from ibinn.objectives import class_nll, ib_loss, loss_x, loss_y
+    from ibinn.training.batch_norm import refresh_batch_norm
 
 __version__ = "0.1.0.dev0"
 
@@ -23,3 +27,29 @@ __all__ = [
     "paper_flow",
     "refresh_batch_norm",
 ]
+
+# Each name is imported when it is first asked for: `ibinn --help` should not wait for torch.
+HOME = {
+    "Bijection": "ibinn.flows.base",
+    "Chain": "ibinn.flows.base",
+    "GaussianMixture": "ibinn.mixture",
+    "GenerativeClassifier": "ibinn.models.classifier",
+    "class_nll": "ibinn.objectives",
+    "dense_flow": "ibinn.models.architectures",
+    "ib_loss": "ibinn.objectives",
+    "image_flow": "ibinn.models.architectures",
+    "loss_x": "ibinn.objectives",
+    "loss_y": "ibinn.objectives",
+    "paper_flow": "ibinn.models.architectures",
+    "refresh_batch_norm": "ibinn.training.batch_norm",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOME:
+        raise AttributeError(f"module 'ibinn' has no attribute {name!r}")
+    return getattr(import_module(HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

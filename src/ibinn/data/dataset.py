@@ -1,0 +1,83 @@
+"""What every source gives: images or rows, labels, class names, value levels."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+class DataError(ValueError):
+    """Something is wrong with a person's data: one sentence, with the way out."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images (N, H, W, C) uint8, or rows (N, D) float64, and their labels (N,) int64."""
+
+    x: Array
+    y: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A training part, a test part if the source has one, and what its numbers mean.
+
+    levels is the number of values that a pixel can take (256; 17 for digits), None for tables, whose
+    columns are named by feature_names.
+    """
+
+    name: str
+    train: Part
+    test: Part | None
+    class_names: tuple[str, ...]
+    levels: int | None
+    feature_names: tuple[str, ...] | None = None
+
+    @property
+    def is_images(self) -> bool:
+        return self.levels is not None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(H, W, C) of an image, or (D,)."""
+        return tuple(self.train.x.shape[1:])
+
+
+def checked(dataset: Dataset) -> Dataset:
+    """The same data set, if it can be learned from; DataError otherwise."""
+    parts = {"train": dataset.train} | ({} if dataset.test is None else {"test": dataset.test})
+    for name, part in parts.items():
+        check_part(f"the {name} part of {dataset.name}", part, dataset.shape, len(dataset.class_names))
+    present = np.unique(dataset.train.y)
+    if len(present) < 2:
+        raise DataError(
+            f"{dataset.name} has examples of {len(present)} class only; a classifier needs at least two"
+        )
+    return dataset
+
+
+def check_part(where: str, part: Part, shape: tuple[int, ...], n_classes: int) -> None:
+    """DataError unless lengths, shapes, labels and values of a part make sense."""
+    if len(part.x) != len(part.y):
+        raise DataError(f"{where} has {len(part.x)} inputs but {len(part.y)} labels; they must match")
+    if len(part.y) == 0:
+        raise DataError(f"{where} is empty; give it some examples")
+    if tuple(part.x.shape[1:]) != shape:
+        raise DataError(f"{where} has inputs of shape {part.x.shape[1:]} but {shape} was expected")
+    if part.y.min() < 0 or part.y.max() >= n_classes:
+        raise DataError(
+            f"{where} has labels from {part.y.min()} to {part.y.max()} but there are {n_classes} classes; "
+            f"number them from 0 to {n_classes - 1}"
+        )
+    if part.x.dtype.kind == "f" and not np.isfinite(part.x).all():
+        bad = np.logical_not(np.isfinite(part.x).reshape(len(part.x), -1).all(axis=1))
+        raise DataError(
+            f"{where} has NaN or infinite values in {bad.sum()} of {len(bad)} inputs, the first being "
+            f"number {int(bad.argmax())}; remove or replace them"
+        )

@@ -1,0 +1,178 @@
+"""Encoded images -> uint8 arrays: one decoder for folders and Parquet, and a cache on disk for both."""
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ibinn.data.dataset import Array, DataError
+
+SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
+MAX_PIXELS = 50_000_000  # more in one image is taken for a decompression bomb
+
+Progress = Callable[[int, int], None]  # (done, total)
+
+
+def open_image(source: Path | bytes, name: str) -> Image.Image:
+    """A Pillow image in mode L or RGB, or DataError naming it."""
+    with image_header(source, name) as image:
+        try:
+            image.load()
+            return plain_mode(image)
+        except Exception as error:  # decoders raise nearly anything on a broken file
+            raise DataError(f"{name} cannot be read as an image ({error}); repair or remove it") from error
+
+
+def image_header(source: Path | bytes, name: str) -> Image.Image:
+    """An image whose pixels are not decoded yet: its size is known, and not absurd."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    except PermissionError as error:
+        raise DataError(f"no permission to read {name}; change its permissions or leave it out") from error
+    except Exception as error:
+        raise DataError(f"{name} cannot be read as an image ({error}); repair or remove it") from error
+    if image.width * image.height > MAX_PIXELS:
+        image.close()
+        raise DataError(
+            f"{name} has {image.width} x {image.height} pixels, more than {MAX_PIXELS:,}; make it smaller"
+        )
+    return image
+
+
+def plain_mode(image: Image.Image) -> Image.Image:
+    """Grey stays grey, everything else becomes RGB; transparent pixels are laid on white, 16 bits become 8."""
+    if image.mode.startswith("I;16") or image.mode == "I":
+        values = np.asarray(image, dtype=np.int64)
+        return Image.fromarray((values.clip(0, 65535) >> 8).astype(np.uint8))
+    if image.mode == "1":
+        return image.convert("L")
+    if image.mode in ("LA", "La", "RGBA", "RGBa", "PA") or "transparency" in image.info:
+        grey = image.mode in ("LA", "La")
+        image = image.convert("RGBA")
+        opaque = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+        return opaque.convert("L" if grey else "RGB")
+    return image if image.mode in ("L", "RGB") else image.convert("RGB")
+
+
+def to_size(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """Cropped about its centre to the aspect of size = (width, height), then resized."""
+    if image.size == size:
+        return image
+    scale = min(image.width / size[0], image.height / size[1])
+    width, height = max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+    left, top = (image.width - width) // 2, (image.height - height) // 2
+    middle = image.crop((left, top, left + width, top + height))
+    return middle.resize(size, Image.Resampling.LANCZOS)
+
+
+class Decoded(NamedTuple):
+    """Images to come, one by one, (H, W, C) uint8 each, and the shape of all of them together."""
+
+    shape: tuple[int, int, int, int]
+    rows: Iterator[Array]
+    y: NDArray[np.int64]
+
+
+def decode(
+    sources: Sequence[Path | bytes], names: Sequence[str], y: Array, progress: Progress | None = None
+) -> Decoded:
+    """Encoded images in the most common size of all, with one number of channels."""
+    n_channels = len(open_image(sources[0], names[0]).getbands())
+    width, height = common_size(sources, names)
+
+    def rows() -> Iterator[Array]:
+        for i, (source, name) in enumerate(zip(sources, names, strict=True)):
+            image = open_image(source, name)
+            if len(image.getbands()) != n_channels:
+                raise DataError(
+                    f"{name} has {len(image.getbands())} colour channel(s) but {names[0]} has {n_channels}; "
+                    f"convert all images to grey or all to colour"
+                )
+            yield np.asarray(to_size(image, (width, height))).reshape(height, width, n_channels)
+            if progress is not None:
+                progress(i + 1, len(sources))
+
+    return Decoded((len(sources), height, width, n_channels), rows(), np.asarray(y, dtype=np.int64))
+
+
+def common_size(sources: Sequence[Path | bytes], names: Sequence[str]) -> tuple[int, int]:
+    """The most frequent (width, height); a notice where others have to be fitted to it."""
+    sizes: Counter[tuple[int, int]] = Counter()
+    for source, name in zip(sources, names, strict=True):
+        with image_header(source, name) as image:
+            sizes[image.size] += 1
+    size, count = max(sizes.items(), key=lambda item: (item[1], -item[0][0] * item[0][1]))
+    if count < len(sources):
+        warnings.warn(
+            f"{len(sources) - count} of {len(sources)} images are not {size[0]} x {size[1]}: "
+            f"they are cropped about their centre and resized",
+            stacklevel=2,
+        )
+    return size
+
+
+def fingerprint(entries: Iterable[tuple[Any, ...]]) -> str:
+    """A short hash of names, sizes and times: another content has another one."""
+    digest = hashlib.sha256()
+    for item in entries:
+        digest.update(json.dumps(item).encode() + b"\n")
+    return digest.hexdigest()[:24]
+
+
+def cached(folder: Path, key: str, make: Callable[[], Decoded]) -> tuple[Array, NDArray[np.int64]]:
+    """(images, labels) from folder/key, the images memory-mapped; made the first time, row by row.
+
+    Sets larger than memory work. The entry appears under its name only when it is whole.
+    """
+    entry = folder / key
+    if not entry.is_dir():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(
+                prefix=f".{key}.", dir=folder, ignore_cleanup_errors=True
+            ) as part:
+                write(Path(part), make())
+                publish(Path(part), entry)
+        except OSError as error:
+            raise DataError(
+                f"cannot write the cache {folder} ({error.strerror}); make room or name another with IBINN_CACHE"
+            ) from error
+    return np.load(entry / "x.npy", mmap_mode="r"), np.load(entry / "y.npy")
+
+
+def publish(part: Path, entry: Path) -> None:
+    """Give a finished folder its name, unless another process did so first with the same content."""
+    try:
+        os.rename(part, entry)
+    except OSError:
+        if not entry.is_dir():
+            raise
+
+
+def write(folder: Path, decoded: Decoded) -> None:
+    """x.npy and y.npy. Plain writes, not a memory map: a full disk is then an error and not a crash."""
+    header = {"descr": "|u1", "fortran_order": False, "shape": decoded.shape}
+    with open(folder / "x.npy", "wb") as file:
+        np.lib.format.write_array_header_2_0(file, header)
+        for row in decoded.rows:
+            file.write(row.tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+    np.save(folder / "y.npy", decoded.y)
+
+
+def cache_folder() -> Path:
+    """$IBINN_CACHE, or decoded/ below the user's cache."""
+    return Path(os.environ.get("IBINN_CACHE", Path.home() / ".cache" / "ibinn" / "decoded"))

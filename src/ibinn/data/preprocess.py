@@ -1,0 +1,194 @@
+"""Levels -> pixel units -> noise -> normalised, and the way back: written once, for everybody.
+
+Both classes answer the same methods, and their constants are buffers, so that they travel with the model:
+
+to_units(raw) -> x             raw values as a tensor: pixels in [0, 1), or a table's own units
+add_noise(x, generator) -> x   dequantisation or E, in those units; nothing for tables
+forward(x) -> v, log_det       normalised for the network; log|det dv/dx|, (B,), in nats
+inverse(v) -> x                the way back
+to_raw(x) -> raw               levels or rows again, as NumPy
+log_scale                      log|det dx/d(raw)|: from the caller's units to x, in nats
+"""
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Array = NDArray[Any]
+Noise = Literal["uniform", "gaussian", "both"]
+MARGIN = 2.0**-12  # of a level: keeps w + u inside its level through float32's rounding on the way back
+
+
+class ImagePreprocess(nn.Module):
+    """Images (N, H, W, C) of `levels` values 0, 1, ... <-> normalised tensors (N, C, H', W').
+
+    x = w / levels, in [0, 1). Noise: uniform within a level (x then fills [0, 1)), Gaussian of deviation
+    sigma in pixel units, or both. v = (x - mean) / std per channel. Sides that are no multiple of `multiple`
+    are padded with level 0, evenly; the density is that of the padded image.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        levels: int,
+        mean: Array | Tensor,
+        std: Array | Tensor,
+        noise: Noise = "uniform",
+        sigma: float = 0.0,
+        multiple: int = 1,
+    ) -> None:
+        super().__init__()
+        check_settings(shape, levels, noise, sigma)
+        self.image_shape, self.levels = tuple(shape), levels
+        self.noise, self.sigma, self.multiple = noise, sigma, multiple
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.get_default_dtype())[:, None, None])
+        self.register_buffer("std", torch.as_tensor(std, dtype=torch.get_default_dtype())[:, None, None])
+
+    @classmethod
+    def fit(
+        cls, images: Array, levels: int, noise: Noise = "uniform", sigma: float = 0.0, multiple: int = 1
+    ) -> "ImagePreprocess":
+        """With mean and deviation of each channel of images (N, H, W, C), in pixel units."""
+        mean, std = channel_statistics(images, levels)
+        height, width, n_channels = images.shape[1:]
+        return cls((height, width, n_channels), levels, mean, guarded(std), noise, sigma, multiple)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H', W') of what the network sees."""
+        height, width, n_channels = self.image_shape
+        return n_channels, height + sum(self._padding[2:]), width + sum(self._padding[:2])
+
+    @property
+    def n_dims(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def log_scale(self) -> float:
+        return -self.n_dims * math.log(self.levels)
+
+    @property
+    def _padding(self) -> tuple[int, int, int, int]:
+        """left, right, top, bottom."""
+        height, width, _ = self.image_shape
+        extra_h, extra_w = -height % self.multiple, -width % self.multiple
+        return extra_w // 2, extra_w - extra_w // 2, extra_h // 2, extra_h - extra_h // 2
+
+    def to_units(self, raw: Array | Tensor) -> Tensor:
+        """Levels (N, H, W, C) -> x (N, C, H', W') = w / levels."""
+        w = torch.as_tensor(np.ascontiguousarray(raw) if isinstance(raw, np.ndarray) else raw)
+        if w.ndim != 4 or tuple(w.shape[1:]) != self.image_shape:
+            raise ValueError(
+                f"images have shape {tuple(w.shape[1:])} (H, W, C) but {self.image_shape} was expected"
+            )
+        w = w.to(self.mean.device).permute(0, 3, 1, 2).to(self.mean.dtype)
+        return F.pad(w, self._padding) / self.levels
+
+    def add_noise(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """x + E: what is fed to the network in training, and averaged over in evaluation."""
+        if self.noise != "gaussian":
+            u = torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+            x = x + u.clamp(MARGIN, 1 - MARGIN) / self.levels
+        if self.noise != "uniform":
+            x = x + self.sigma * torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+        return x
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        log_det = -self.std.log().sum() * (x.shape[2] * x.shape[3])
+        return (x - self.mean) / self.std, log_det.expand(x.shape[0])
+
+    def inverse(self, v: Tensor) -> Tensor:
+        return v * self.std + self.mean
+
+    def to_raw(self, x: Tensor) -> Array:
+        """x (N, C, H', W') -> levels (N, H, W, C), uint8; what lies outside of [0, 1) is clipped."""
+        left, right, top, bottom = self._padding
+        x = x[:, :, top : x.shape[2] - bottom, left : x.shape[3] - right]
+        w = (x * self.levels).floor() if self.noise != "gaussian" else (x * self.levels).round()
+        return w.clamp(0, self.levels - 1).to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+
+
+class TablePreprocess(nn.Module):
+    """Rows (N, D) <-> standardised rows; a column that does not vary is only shifted."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Array | Tensor, std: Array | Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.get_default_dtype()))
+        self.register_buffer("std", torch.as_tensor(std, dtype=torch.get_default_dtype()))
+
+    @classmethod
+    def fit(cls, rows: Array) -> "TablePreprocess":
+        mean = rows.mean(0)
+        std = np.sqrt(np.square(rows - mean).mean(0))
+        return cls(mean, guarded(std, np.abs(mean)))
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (self.n_dims,)
+
+    @property
+    def n_dims(self) -> int:
+        return self.mean.shape[0]
+
+    @property
+    def log_scale(self) -> float:
+        return 0.0
+
+    def to_units(self, raw: Array | Tensor) -> Tensor:
+        x = torch.as_tensor(raw).to(self.mean.device, self.mean.dtype)
+        if x.ndim != 2 or x.shape[1] != self.n_dims:
+            raise ValueError(f"rows have shape {tuple(x.shape)} but (N, {self.n_dims}) was expected")
+        return x
+
+    def add_noise(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return x
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return (x - self.mean) / self.std, -self.std.log().sum().expand(x.shape[0])
+
+    def inverse(self, v: Tensor) -> Tensor:
+        return v * self.std + self.mean
+
+    def to_raw(self, x: Tensor) -> Array:
+        return x.cpu().numpy()
+
+
+def channel_statistics(images: Array, levels: int) -> tuple[Array, Array]:
+    """Mean and deviation of w / levels for each channel of (N, H, W, C), exactly, a chunk at a time."""
+    counts = np.zeros((images.shape[3], levels), dtype=np.int64)
+    for start in range(0, len(images), 4096):
+        chunk = np.moveaxis(images[start : start + 4096], -1, 0).reshape(len(counts), -1)
+        counts += np.stack([np.bincount(channel, minlength=levels) for channel in chunk])
+    share = counts / counts.sum(1, keepdims=True)
+    values = np.arange(levels) / levels
+    mean = share @ values
+    return mean, np.sqrt((share * (values - mean[:, None]) ** 2).sum(1))
+
+
+def guarded(std: Array, size: Array | float = 1.0) -> Array:
+    """std, but 1 where it is nothing beside the size of the values: dividing by it would blow up noise."""
+    return np.where(std > 1e-10 * np.maximum(size, 1e-10), std, 1.0)
+
+
+def check_settings(shape: tuple[int, int, int], levels: int, noise: str, sigma: float) -> None:
+    if len(shape) != 3 or min(shape) < 1:
+        raise ValueError(f"shape must be (height, width, channels), each at least 1, not {shape}")
+    if not 2 <= levels <= 256:
+        raise ValueError(f"levels is {levels} but must be from 2 to 256; rescale the images to 8 bits")
+    if noise not in ("uniform", "gaussian", "both"):
+        raise ValueError(f"noise is {noise!r} but must be uniform, gaussian or both")
+    if (noise == "uniform") != (sigma == 0) or not 0 <= sigma < math.inf:
+        raise ValueError(
+            f"noise {noise!r} does not go with sigma {sigma}; Gaussian noise has sigma > 0, uniform 0"
+        )

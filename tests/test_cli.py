@@ -1,0 +1,108 @@
+"""The frame of the command line: results on stdout, mistakes in one line with exit code 2."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ibinn import cli
+from ibinn.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("IBINN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("IBINN_DATA", raising=False)
+    monkeypatch.setattr("warnings.showwarning", cli.warnings.showwarning)
+
+
+def test_data_lists_known_sets_and_where_they_are(tmp_path, capsys):
+    (tmp_path / ".cache" / "ibinn" / "mnist").mkdir(parents=True)
+    (tmp_path / ".cache" / "ibinn" / "mnist" / "train-images-idx3-ubyte").touch()
+    main(["data"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["digits", "comes", "with", "scikit-learn"]
+    assert lines[1].split() == ["mnist", str(tmp_path / ".cache" / "ibinn" / "mnist")]
+    assert "ibinn data fetch cifar10" in lines[3]
+
+
+def test_data_shows_counts_mean_and_deviation(tmp_path, capsys):
+    x = np.random.default_rng(0).integers(256, size=(20, 4, 4, 3), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", x=x, y=np.arange(20) % 2, x_test=x[:5], y_test=np.array([0, 0, 0, 1, 1]))
+    main(["data", "show", str(tmp_path / "a.npz")])
+    out = capsys.readouterr().out
+    mean, std = x.reshape(-1, 3).mean(0) / 255, x.reshape(-1, 3).std(0) / 255
+    assert "train: 20 examples\n  of each class 10: 0, 1" in out
+    assert " ".join(f"{m:.8f}" for m in mean) in out
+    assert " ".join(f"{s:.8f}" for s in std) in out
+    assert "test: 5 examples\n  0 3, 1 2" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["data", "show", "cifar_10"], "did you mean cifar10"),
+        (["data", "show", "cifar10"], "ibinn data fetch cifar10"),
+        (["data", "show"], "needs a name"),
+        (["data", "list", "digits"], "ibinn data show digits"),
+        (["data", "fetch", "mnisst"], "did you mean mnist"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    out, err = capsys.readouterr()
+    assert caught.value.code == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in out + err
+
+
+def test_an_unknown_option_names_the_nearest(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["data", "--data-dirr", "x"])
+    assert caught.value.code == 2
+    assert "--data-dir" in capsys.readouterr().err
+
+
+def test_ctrl_c_exits_with_130(monkeypatch, capsys):
+    def interrupted(data_dir):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "list_known", interrupted)
+    with pytest.raises(SystemExit) as caught:
+        main(["data"])
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "ibinn: stopped\n"
+
+
+@pytest.mark.filterwarnings("default")
+def test_notices_are_one_line(tmp_path, capsys):
+    np.savez(tmp_path / "a.npz", x=np.random.default_rng(0).random((8, 4, 4)), y=np.arange(8) % 2)
+    main(["data", "show", str(tmp_path / "a.npz")])
+    assert capsys.readouterr().err == "note: a: pixel values are taken to be 0–1\n"
+
+
+def test_progress_is_plain_lines_with_the_time_left_without_a_terminal(monkeypatch, capsys):
+    now = iter([0.0, 1.0, 3.0, 4.0, 9.0])
+    monkeypatch.setattr(cli.time, "monotonic", lambda: next(now))
+    with cli.progress("reading") as report:
+        for done in (1, 3, 4, 9):
+            report(done, 10)
+    assert capsys.readouterr().err.splitlines() == [
+        "reading: 3 of 10, 7 s left",
+        "reading: 9 of 10, 1 s left",
+    ]
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys\nfrom ibinn.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print([m for m in ('torch', 'matplotlib', 'sklearn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,163 @@
+"""Preprocessing: every level comes back, every log-det is autograd's."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.func import jacrev
+from torch.testing import assert_close
+
+from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
+
+NOISES = {"uniform": 0.0, "gaussian": 1e-3, "both": 1e-4}
+
+
+def every_level(levels, height=5, width=7, n_channels=3):
+    """Images that hold every level in every channel."""
+    rng = np.random.default_rng(0)
+    n = math.ceil(levels / (height * width)) + 1
+    values = np.concatenate([np.arange(levels), rng.integers(levels, size=n * height * width - levels)])
+    return (
+        np.stack([rng.permutation(values) for _ in range(n_channels)], -1)
+        .reshape(n, height, width, n_channels)
+        .astype(np.uint8)
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("levels", [256, 17, 2])
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("multiple", [1, 4])
+def test_levels_come_back(noise, levels, multiple, dtype):
+    images = every_level(levels)
+    preprocess = ImagePreprocess.fit(images, levels, noise, NOISES[noise], multiple).to(dtype)
+    x = preprocess.to_units(images)
+    back = preprocess.to_raw(preprocess.inverse(preprocess(x)[0]))
+    if noise != "gaussian":  # the middle of a level, which uniform noise starts from
+        back = preprocess.to_raw(preprocess.inverse(preprocess(x + 0.5 / levels)[0]))
+    assert np.array_equal(back, images)
+
+
+@pytest.mark.parametrize("levels", [256, 17])
+def test_levels_come_back_after_uniform_noise_in_float32(levels):
+    """Also at the very ends of a level, where rounding would reach the next one."""
+    images = np.repeat(every_level(levels), 20, axis=0)
+    preprocess = ImagePreprocess.fit(images, levels).float()
+    x = preprocess.add_noise(preprocess.to_units(images), torch.Generator().manual_seed(0))
+    assert np.array_equal(preprocess.to_raw(preprocess.inverse(preprocess(x)[0])), images)
+    for u in (2.0**-12, 1 - 2.0**-12):
+        x = preprocess.to_units(images) + u / levels
+        assert np.array_equal(preprocess.to_raw(preprocess.inverse(preprocess(x)[0])), images)
+
+
+@pytest.mark.parametrize("multiple", [1, 4])
+def test_log_det_agrees_with_autograd_from_levels_to_the_network(multiple):
+    images = every_level(256, height=3, width=2)[:1]
+    preprocess = ImagePreprocess.fit(images, 256, multiple=multiple)
+    w = preprocess.to_units(images) * 256
+    n = preprocess.n_dims
+    jacobian = jacrev(lambda v: preprocess(v / 256)[0])(w).reshape(n, n)
+    expected = torch.linalg.slogdet(jacobian).logabsdet
+    assert_close(preprocess(w / 256)[1] + preprocess.log_scale, expected[None])
+    assert preprocess.shape == tuple(w.shape[1:])
+
+
+def test_pixels_are_in_0_1_and_normalised_ones_have_mean_0_and_deviation_1():
+    images = every_level(256)
+    preprocess = ImagePreprocess.fit(images, 256)
+    x = preprocess.to_units(images)
+    assert x.min() >= 0
+    assert preprocess.add_noise(x).max() < 1
+    v = preprocess(x)[0].movedim(1, 0).flatten(1)
+    assert_close(v.mean(1), torch.zeros(3), atol=1e-12, rtol=0)
+    assert_close(v.std(1, correction=0), torch.ones(3))
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_noise_has_the_law_asked_for(noise):
+    images = np.full((1, 300, 300, 1), 7, dtype=np.uint8)
+    preprocess = ImagePreprocess((300, 300, 1), 256, np.zeros(1), np.ones(1), noise, NOISES[noise])
+    x = preprocess.to_units(images)
+    eps = preprocess.add_noise(x, torch.Generator().manual_seed(0)) - x
+    uniform = noise != "gaussian"
+    variance = uniform / (12 * 256**2) + NOISES[noise] ** 2
+    assert_close(eps.mean(), torch.tensor(uniform * 0.5 / 256), atol=5e-5, rtol=0)
+    assert_close(eps.var(), torch.tensor(variance), rtol=0.03, atol=0)
+
+
+def test_padding_is_even_and_cropped_again():
+    images = every_level(256, height=5, width=6)
+    preprocess = ImagePreprocess.fit(images, 256, multiple=4)
+    x = preprocess.to_units(images)
+    assert x.shape[1:] == (3, 8, 8)
+    assert torch.equal(x[:, :, 1:6, 1:7] * 256, torch.from_numpy(images).permute(0, 3, 1, 2).double())
+    assert float(x[:, :, 0].max()) == float(x[:, :, :, 0].max()) == 0
+
+
+def test_constant_images_are_not_blown_up():
+    preprocess = ImagePreprocess.fit(np.full((4, 3, 3, 1), 9, dtype=np.uint8), 256)
+    assert torch.equal(preprocess.std, torch.ones(1, 1, 1))
+
+
+def test_constants_travel_with_the_state():
+    images = every_level(256)
+    fitted, blank = (
+        ImagePreprocess.fit(images, 256),
+        ImagePreprocess((5, 7, 3), 256, np.zeros(3), np.ones(3)),
+    )
+    blank.load_state_dict(fitted.state_dict())
+    x = fitted.to_units(images)
+    assert torch.equal(fitted(x)[0], blank(x)[0])
+
+
+@given(seed=st.integers(0, 1000), n_rows=st.integers(2, 20), n_columns=st.integers(1, 6))
+def test_tables_round_trip_with_autograds_log_det(seed, n_rows, n_columns):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n_rows, n_columns)) * 10 ** rng.uniform(-3, 3, n_columns) + rng.normal(
+        size=n_columns
+    )
+    rows[:, 0] = 1e6  # a constant column
+    preprocess = TablePreprocess.fit(rows)
+    x = preprocess.to_units(rows)
+    v, log_det = preprocess(x)
+    assert_close(preprocess.inverse(v), x)
+    assert v.abs().max() < 10
+    expected = torch.linalg.slogdet(jacrev(lambda r: preprocess(r[None])[0][0])(x[0])).logabsdet
+    assert_close(log_det[0], expected)
+    assert np.array_equal(preprocess.to_raw(x), rows)
+
+
+MISTAKES = {
+    "65536 levels": (lambda: ImagePreprocess((2, 2, 1), 65536, np.zeros(1), np.ones(1)), "8 bits"),
+    "unknown noise": (lambda: ImagePreprocess((2, 2, 1), 256, np.zeros(1), np.ones(1), "loud"), "loud"),
+    "Gaussian without sigma": (
+        lambda: ImagePreprocess((2, 2, 1), 256, np.zeros(1), np.ones(1), "gaussian"),
+        "sigma",
+    ),
+    "uniform with sigma": (
+        lambda: ImagePreprocess((2, 2, 1), 256, np.zeros(1), np.ones(1), sigma=1.0),
+        "sigma",
+    ),
+    "flat shape": (
+        lambda: ImagePreprocess((2, 2), 256, np.zeros(1), np.ones(1)),
+        "height, width, channels",
+    ),
+    "images of another size": (
+        lambda: ImagePreprocess((2, 2, 1), 256, np.zeros(1), np.ones(1)).to_units(np.zeros((1, 3, 3, 1))),
+        r"\(3, 3, 1\)",
+    ),
+    "rows of another length": (
+        lambda: TablePreprocess(np.zeros(2), np.ones(2)).to_units(np.zeros((1, 3))),
+        "N, 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_clear_sentence(mistake):
+    act, pattern = MISTAKES[mistake]
+    with pytest.raises(ValueError, match=pattern):
+        act()
