@@ -26,6 +26,8 @@ soak: .venv/installed-test
 
 bench: .venv/installed
 	$(BIN)/python benchmarks/coupling_start.py
+	$(BIN)/python benchmarks/folder.py
+	$(BIN)/python benchmarks/augment.py
 
 clean:
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,10 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributions import Normal
 from torch.func import jacrev
 from torch.testing import assert_close
 
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
+from ibinn.metrics.likelihood import bits_per_dim, bits_per_dim_plugin
 
 NOISES = {"uniform": 0.0, "gaussian": 1e-3, "both": 1e-4}
 
@@ -128,6 +130,68 @@ def test_tables_round_trip_with_autograds_log_det(seed, n_rows, n_columns):
     expected = torch.linalg.slogdet(jacrev(lambda r: preprocess(r[None])[0][0])(x[0])).logabsdet
     assert_close(log_det[0], expected)
     assert np.array_equal(preprocess.to_raw(x), rows)
+
+
+# Bits per dimension through the preprocessing, for densities that are known exactly
+
+
+def level_log_density(preprocess, x, log_q_v):
+    """log p in level units from a density log_q_v of the normalised image, (B,)."""
+    v, log_det = preprocess(x)
+    return log_q_v(v) + log_det + preprocess.log_scale
+
+
+def uniform_pixels(n=64):
+    rng = np.random.default_rng(1)
+    images = rng.integers(256, size=(n, 4, 3, 3), dtype=np.uint8)
+    return images, ImagePreprocess.fit(images, 256)
+
+
+def test_uniform_pixels_cost_exactly_8_bits():
+    """x is uniform on [0, 1), so the normalised image has the density prod(std) on its box."""
+    images, preprocess = uniform_pixels()
+    x = preprocess.add_noise(preprocess.to_units(images), torch.Generator().manual_seed(0))
+    log_q_v = preprocess.std.log().sum() * 12
+    log_p = level_log_density(preprocess, x, lambda v: log_q_v.expand(len(v)))
+    np.testing.assert_allclose(bits_per_dim(log_p, preprocess.n_dims), 8, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sigma", [5e-4, 1e-3])
+def test_uniform_pixels_with_gaussian_noise_cost_8_bits_up_to_the_neighbours(sigma):
+    """The exact density of w / 256 + E: the plug-in value misses 8 by log2(1 + 2 exp(-1 / 2 s^2)) at most."""
+    images, _ = uniform_pixels()
+    preprocess = ImagePreprocess.fit(images, 256, "gaussian", sigma)
+    levels = torch.arange(256) / 256
+
+    def log_q_v(v):
+        x = preprocess.inverse(v)
+        log_q_x = Normal(levels, sigma).log_prob(x[..., None]).logsumexp(-1) - math.log(256)
+        return (log_q_x + preprocess.std.log()).flatten(1).sum(1)
+
+    log_p = level_log_density(preprocess, preprocess.to_units(images), log_q_v)
+    bits = bits_per_dim_plugin(log_p, preprocess.n_dims, sigma * 256)
+    miss = math.log2(1 + 2 * math.exp(-1 / (2 * (sigma * 256) ** 2)))
+    assert np.all(bits <= 8 + 1e-9)
+    assert np.all(bits >= 8 - miss - 1e-9)
+
+
+def test_a_peaked_distribution_costs_its_entropy():
+    """Level k with probability 2^-(k+1), the last two equal: 17 levels, as the digits have."""
+    probability = np.append(2.0 ** -np.arange(1, 17), 2.0**-16)
+    images = np.random.default_rng(2).choice(17, size=(400, 5, 4, 1), p=probability).astype(np.uint8)
+    preprocess = ImagePreprocess.fit(images, 17)
+    x = preprocess.add_noise(preprocess.to_units(images), torch.Generator().manual_seed(0))
+
+    def log_q_v(v):  # constant within a level: P * 17 in pixel units
+        level = (preprocess.inverse(v) * 17).floor().long()
+        return (
+            (torch.tensor(probability).log()[level] + math.log(17) + preprocess.std.log()).flatten(1).sum(1)
+        )
+
+    bits = bits_per_dim(level_log_density(preprocess, x, log_q_v), preprocess.n_dims)
+    empirical = -np.log2(probability)[images].mean()
+    assert bits.mean() == pytest.approx(empirical, rel=1e-12)
+    assert bits.mean() == pytest.approx(-(probability * np.log2(probability)).sum(), abs=0.05)
 
 
 MISTAKES = {

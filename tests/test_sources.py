@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from ibinn.cli import main
 from ibinn.data import images as image_module
 from ibinn.data.dataset import DataError
 from ibinn.data.sources import find_known, from_arrays, load
@@ -463,12 +464,16 @@ HOSTILE = {  # what: (make it, what the sentence must name)
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_input_is_one_clear_sentence(tmp_path, case):
+def test_hostile_input_is_one_clear_sentence_and_exit_code_2(tmp_path, case, capsys):
     make, pattern = HOSTILE[case]
     data = make(tmp_path)
     with pytest.raises(DataError, match=pattern) as caught:
         load(data, target="y")
     assert "\n" not in str(caught.value)
+    with pytest.raises(SystemExit) as exited:
+        main(["data", "show", str(data), "--target", "y"])
+    assert exited.value.code == 2
+    assert capsys.readouterr().err == f"ibinn: {caught.value}\n"
 
 
 def test_no_permission(tmp_path, monkeypatch):

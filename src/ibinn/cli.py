@@ -1,10 +1,12 @@
 """The command line. Here, and only here, a person's mistake becomes one line and exit code 2."""
 
+import contextlib
+import io
+import re
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -92,7 +94,7 @@ def fetch_data(command: Data, name: str) -> None:
         print(path)
 
 
-@contextmanager
+@contextlib.contextmanager
 def progress(title: str, unit: str = "", scale: float = 1.0) -> Iterator[Callable[[int, int | None], None]]:
     """A callback (done, total) that draws a bar with ETA in a terminal, and plain lines every 5 s elsewhere.
 
@@ -131,19 +133,47 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command; exit with 2 and one line on a person's mistake, with 130 on Ctrl-C."""
     warnings.showwarning = show_notice
     try:
-        command = tyro.extras.subcommand_cli_from_dict(
-            COMMANDS,
-            prog="ibinn",
-            args=arguments,
-            description="Classifiers that know what they do not know.",
-        )
-        command.run()
+        parse(arguments).run()
     except (ValueError, OSError) as error:
         print(f"ibinn: {one_line(error)}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("ibinn: stopped", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def parse(arguments: list[str] | None) -> Data:
+    """The command with its options; what tyro says about a mistake, in a box, becomes one sentence."""
+    box = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(box):
+            command: Data = tyro.extras.subcommand_cli_from_dict(
+                COMMANDS,
+                prog="ibinn",
+                args=arguments,
+                description="Classifiers that know what they do not know.",
+            )
+        return command
+    except SystemExit as exit:
+        if not exit.code:
+            raise
+        raise ValueError(unboxed(box.getvalue())) from None
+
+
+def unboxed(text: str) -> str:
+    """The first paragraph of tyro's box, drawn in Unicode or ASCII; the nearest option where it names one."""
+    paragraphs = [""]
+    for row in re.sub(r"\x1b\[[\d;]*m", "", text).splitlines():
+        inside = re.sub(r"^[│|]|[│|]$", "", row.strip()).strip()
+        if re.match(r"[╭╰+─]|---|$", inside):
+            paragraphs.append("")
+        else:
+            paragraphs[-1] += f" {inside}"
+    sentences = [" ".join(paragraph.split()).rstrip(".") for paragraph in paragraphs if paragraph.strip()]
+    if "╭" not in text:  # in ASCII the title stands in the box, not in its frame
+        sentences = sentences[1:]
+    near = re.match(r"Perhaps you meant: (--[\w-]+)", sentences[1]) if len(sentences) > 1 else None
+    return sentences[0] + (f"; did you mean {near[1]}?" if near else "; see ibinn --help")
 
 
 def one_line(error: Exception) -> str:

@@ -1,16 +1,18 @@
 """Numbers -> Figure. No model is asked here, and only `save_figure` writes."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from torch import Tensor
 
 # Okabe and Ito's palette: colour-blind readers can tell them apart.
@@ -137,3 +139,56 @@ def draw_forces(axis: Axes, landscape: Landscape) -> None:
         axis.annotate(
             label, start.tolist(), ha="center", va="center", fontsize=13, color=INK, weight="bold"
         )
+
+
+def draw_contact_sheet(sheets: Mapping[str, NDArray[Any]], columns: int = 8, levels: int = 256) -> Figure:
+    """The paper's figure of OoD examples: a titled block of images for each set, two blocks side by side.
+
+    Each set is (n, H, W, C) with C = 1 or 3 and values 0 to levels - 1, drawn `columns` to a row.
+    """
+    if not sheets:
+        raise ValueError("sheets is empty; give at least one set of images to draw")
+    dots = STYLE["savefig.dpi"]
+    margin, head = 24, 44  # in dots, as all lengths here
+    blocks = [tile(images, columns, levels) for images in sheets.values()]
+    across = min(2, len(blocks))
+    width = max(block.shape[1] for block in blocks) + margin
+    heights = [
+        max(len(block) for block in blocks[i : i + across]) + head for i in range(0, len(blocks), across)
+    ]
+    size = (across * width + margin, sum(heights) + margin)
+    with rc_context(STYLE):
+        figure = Figure(figsize=(size[0] / dots, size[1] / dots))
+        for i, (title, block) in enumerate(zip(sheets, blocks, strict=True)):
+            left, top = margin + i % across * width, sum(heights[: i // across]) + head
+            place = (
+                left / size[0],
+                1 - (top + len(block)) / size[1],
+                block.shape[1] / size[0],
+                len(block) / size[1],
+            )
+            axis = figure.add_axes(place, xticks=[], yticks=[], frame_on=False)
+            axis.imshow(block, interpolation="nearest", aspect="auto")
+            axis.set_title(title, loc="left", pad=3)
+    return figure
+
+
+def tile(images: NDArray[Any], columns: int, levels: int) -> NDArray[np.float64]:
+    """Images (n, H, W, C) in thin frames side by side on white, RGB in [0, 1], each about 96 dots wide.
+
+    A pixel is a whole number of dots, so none looks wider than its neighbour.
+    """
+    if images.ndim != 4 or images.shape[3] not in (1, 3) or len(images) == 0:
+        raise ValueError(
+            f"images have shape {images.shape} but must be (n, H, W, C), with n > 0 and C = 1 or 3"
+        )
+    n, height, width, _ = images.shape
+    zoom = max(1, round(96 / width))
+    rows, gap = -(-n // columns), 4
+    sheet = np.ones((rows * columns, zoom * height + 2 + gap, zoom * width + 2 + gap, 3))
+    sheet[:n, :-gap, :-gap] = 0.8
+    sheet[:n, 1 : -gap - 1, 1 : -gap - 1] = (
+        (images / (levels - 1)).repeat(zoom, axis=1).repeat(zoom, axis=2)
+    )
+    sheet = sheet.reshape(rows, columns, *sheet.shape[1:]).swapaxes(1, 2)
+    return sheet.reshape(rows * sheet.shape[1], columns * sheet.shape[3], 3)[:-gap, :-gap]

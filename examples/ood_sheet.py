@@ -1,0 +1,45 @@
+"""A contact sheet: images of a data set beside every out-of-distribution set that can be made for it.
+
+    python examples/ood_sheet.py digits --out runs/ood_sheet
+    python examples/ood_sheet.py cifar10 --data-dir data --sets quickdraw imagenet mnist
+
+Sets made from the inliers are always shown; --sets adds others, by name or path.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from ibinn.data.dataset import DataError
+from ibinn.data.ood import OOD_SETS, ood_set
+from ibinn.data.sources import load
+from ibinn.report.figures import draw_contact_sheet, save_figure
+
+N = 16  # images of each set
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("data", help="the inliers: a known set, or the path of one")
+    parser.add_argument("--sets", nargs="*", default=[], help="further sets, by name or path")
+    parser.add_argument("--data-dir", type=Path, default=None)
+    parser.add_argument("--out", type=Path, default=Path("runs/ood_sheet"))
+    options = parser.parse_args()
+
+    data = load(options.data, options.data_dir)
+    if data.levels is None:
+        raise SystemExit(f"{options.data} is a table; a contact sheet needs images")
+    inliers = np.asarray((data.train if data.test is None else data.test).x[:N])
+    sheets = {f"{options.data} (inliers)": inliers}
+    for name in [*OOD_SETS, *options.sets]:
+        try:
+            sheets[name] = ood_set(name, inliers, data.levels, data_dir=options.data_dir, n=N)
+        except DataError as error:
+            print(f"without {name}: {error}")
+    save_figure(draw_contact_sheet(sheets, levels=data.levels), options.out)
+    print(f"{options.out}.png and .pdf")
+
+
+if __name__ == "__main__":
+    main()
