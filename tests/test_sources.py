@@ -147,6 +147,59 @@ def test_sizes_that_differ_are_cropped_and_resized_with_a_notice(tmp_path):
     assert len(white) == 1
 
 
+def test_hidden_files_and_folders_are_left_out(tmp_path):
+    write_folder(tmp_path / "f", colours(4), [0, 1] * 2)
+    (tmp_path / "f" / "cat" / "._0000.png").write_bytes(b"resource fork")
+    (tmp_path / "f" / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / "f" / ".cache").mkdir()
+    (tmp_path / "f" / ".cache" / "a.png").write_bytes(png(colours(1)[0]))
+    (tmp_path / "f" / "cat" / "deep").mkdir()
+    (tmp_path / "f" / "cat" / "deep" / "B.PNG").write_bytes(png(colours(1)[0]))
+    data = load(tmp_path / "f")
+    assert (len(data.train), data.class_names) == (5, ("cat", "dog"))
+
+
+def test_photos_are_turned_upright(tmp_path):
+    """Orientation 6: the camera was held sideways, and the image must be turned by 90° clockwise."""
+    upright = colours(1, 8, 6)[0]
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for label in "ab":
+        (tmp_path / "f" / label).mkdir(parents=True)
+        Image.fromarray(np.rot90(upright)).save(tmp_path / "f" / label / "1.png", exif=exif)
+    x = load(tmp_path / "f").train.x
+    assert x.shape == (2, 8, 6, 3)
+    assert np.array_equal(x[0], upright)
+
+
+def test_test_images_are_fitted_to_the_training_images(tmp_path):
+    write_folder(tmp_path / "f" / "train", colours(4, 8, 8), [0, 1] * 2)
+    write_folder(tmp_path / "f" / "test", colours(4, 16, 12), [0, 1] * 2)
+    assert load(tmp_path / "f").test.x.shape == (4, 8, 8, 3)
+
+
+def test_a_folder_val_is_the_test_part_where_there_is_no_other(tmp_path):
+    write_folder(tmp_path / "f" / "train", colours(4), [0, 1] * 2)
+    write_folder(tmp_path / "f" / "val", colours(2), [0, 1])
+    with pytest.warns(UserWarning, match="val is taken as the test part"):
+        assert len(load(tmp_path / "f").test) == 2
+    write_folder(tmp_path / "f" / "test", colours(3), [0, 1, 1])
+    with pytest.warns(UserWarning, match="val is left out"):
+        assert len(load(tmp_path / "f").test) == 3
+
+
+def test_validation_shards(tmp_path):
+    for name, n in (("train-0", 6), ("validation-0", 4)):
+        write_parquet(tmp_path / "s" / f"{name}.parquet", colours(n), [0, 1] * (n // 2))
+    with pytest.warns(UserWarning, match="taken as the test part"):
+        data = load(tmp_path / "s")
+    assert (len(data.train), len(data.test)) == (6, 4)
+    write_parquet(tmp_path / "s" / "test-0.parquet", colours(2), [0, 1])
+    with pytest.warns(UserWarning, match="left out"):
+        data = load(tmp_path / "s")
+    assert (len(data.train), len(data.test)) == (6, 2)
+
+
 @pytest.mark.parametrize(("image", "label"), [("img", "label"), ("image", "fine_label")])
 def test_parquet_in_hugging_face_form(tmp_path, image, label):
     images, y = colours(8), [0, 1, 2, 1] * 2

@@ -7,13 +7,13 @@ import os
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from ibinn.data.dataset import Array, DataError
 
@@ -24,11 +24,11 @@ Progress = Callable[[int, int], None]  # (done, total)
 
 
 def open_image(source: Path | bytes, name: str) -> Image.Image:
-    """A Pillow image in mode L or RGB, or DataError naming it."""
+    """A Pillow image in mode L or RGB, upright as its camera meant it, or DataError naming it."""
     with image_header(source, name) as image:
         try:
             image.load()
-            return plain_mode(image)
+            return plain_mode(ImageOps.exif_transpose(image))
         except Exception as error:  # decoders raise nearly anything on a broken file
             raise DataError(f"{name} cannot be read as an image ({error}); repair or remove it") from error
 
@@ -77,6 +77,11 @@ def to_size(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return middle.resize(size, Image.Resampling.LANCZOS)
 
 
+Encoded = Callable[
+    [], Iterator[tuple[str, Path | bytes]]
+]  # names and encoded images, from the start at each call
+
+
 class Decoded(NamedTuple):
     """Images to come, one by one, (H, W, C) uint8 each, and the shape of all of them together."""
 
@@ -86,41 +91,51 @@ class Decoded(NamedTuple):
 
 
 def decode(
-    sources: Sequence[Path | bytes], names: Sequence[str], y: Array, progress: Progress | None = None
+    encoded: Encoded, y: Array, progress: Progress | None = None, like: tuple[int, ...] | None = None
 ) -> Decoded:
-    """Encoded images in the most common size of all, with one number of channels."""
-    n_channels = len(open_image(sources[0], names[0]).getbands())
-    width, height = common_size(sources, names)
+    """All images in one shape (H, W, C): `like`, or the most common size and the first image's channels."""
+    height, width, n_channels = like or common_shape(encoded, len(y))
 
     def rows() -> Iterator[Array]:
-        for i, (source, name) in enumerate(zip(sources, names, strict=True)):
+        for done, (name, source) in enumerate(encoded(), start=1):
             image = open_image(source, name)
             if len(image.getbands()) != n_channels:
                 raise DataError(
-                    f"{name} has {len(image.getbands())} colour channel(s) but {names[0]} has {n_channels}; "
+                    f"{name} has {len(image.getbands())} colour channel(s) but others have {n_channels}; "
                     f"convert all images to grey or all to colour"
                 )
             yield np.asarray(to_size(image, (width, height))).reshape(height, width, n_channels)
             if progress is not None:
-                progress(i + 1, len(sources))
+                progress(done, len(y))
 
-    return Decoded((len(sources), height, width, n_channels), rows(), np.asarray(y, dtype=np.int64))
+    return Decoded((len(y), height, width, n_channels), rows(), np.asarray(y, dtype=np.int64))
 
 
-def common_size(sources: Sequence[Path | bytes], names: Sequence[str]) -> tuple[int, int]:
-    """The most frequent (width, height); a notice where others have to be fitted to it."""
+def common_shape(encoded: Encoded, n: int) -> tuple[int, int, int]:
+    """The most frequent height and width, and the first image's channels; a notice where sizes differ."""
     sizes: Counter[tuple[int, int]] = Counter()
-    for source, name in zip(sources, names, strict=True):
+    n_channels = 0
+    for name, source in encoded():
+        n_channels = n_channels or len(open_image(source, name).getbands())
         with image_header(source, name) as image:
-            sizes[image.size] += 1
-    size, count = max(sizes.items(), key=lambda item: (item[1], -item[0][0] * item[0][1]))
-    if count < len(sources):
+            sizes[upright_size(image)] += 1
+    (width, height), count = max(sizes.items(), key=lambda item: (item[1], -item[0][0] * item[0][1]))
+    if count < n:
         warnings.warn(
-            f"{len(sources) - count} of {len(sources)} images are not {size[0]} x {size[1]}: "
+            f"{n - count} of {n} images are not {width} x {height}: "
             f"they are cropped about their centre and resized",
             stacklevel=2,
         )
-    return size
+    return height, width, n_channels
+
+
+def upright_size(image: Image.Image) -> tuple[int, int]:
+    """(width, height) after the turn that a camera may have asked for in its Exif data."""
+    try:
+        sideways = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+    except Exception:  # broken Exif data: open_image says so if it matters
+        sideways = False
+    return (image.height, image.width) if sideways else image.size
 
 
 def fingerprint(entries: Iterable[tuple[Any, ...]]) -> str:

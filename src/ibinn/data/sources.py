@@ -5,8 +5,9 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,7 @@ FASHION = (
     "Ankle boot",
 )
 KNOWN = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
+VALIDATION = ("val", "valid", "validation")  # other names for a held-out part
 CIFAR_FILES = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}
 
 
@@ -132,32 +134,53 @@ def load_digits() -> Dataset:
 
 
 def load_folder(folder: Path, progress: Progress | None) -> Dataset:
-    """A sub-folder per class, optionally below train/ and test/."""
-    train, test = (folder / "train", folder / "test") if (folder / "train").is_dir() else (folder, None)
-    classes = tuple(sorted(p.name for p in train.iterdir() if p.is_dir() and image_files(p)))
-    if not classes:
+    """A sub-folder per class, optionally below train/ and test/ (or val/, where there is no test/)."""
+    if not (folder / "train").is_dir():
+        classes = class_folders(folder)
+        return Dataset(folder.name, read_folder(folder, classes, progress), None, classes, levels=256)
+    classes = class_folders(folder / "train")
+    train = read_folder(folder / "train", classes, progress)
+    test = None
+    held_out = [folder / name for name in ("test", *VALIDATION) if (folder / name).is_dir()]
+    if held_out:
+        if strangers := set(class_folders(held_out[0])) - set(classes):
+            raise DataError(f"{held_out[0]} has classes that train/ lacks: {', '.join(sorted(strangers))}")
+        test = read_folder(held_out[0], classes, progress, like=train.x.shape[1:])
+        if held_out[0].name != "test":
+            warnings.warn(f"{held_out[0]} is taken as the test part", stacklevel=2)
+        for other in held_out[1:]:
+            warnings.warn(
+                f"{other} is left out: there is a test part, and validation is split off", stacklevel=2
+            )
+    return Dataset(folder.name, train, test, classes, levels=256)
+
+
+def class_folders(folder: Path) -> tuple[str, ...]:
+    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and image_files(p))
+    if not names:
         raise DataError(f"{folder} holds no images in sub-folders; put each class into a folder of its own")
-    parts = [read_folder(train, classes, progress)]
-    if test is not None and test.is_dir():
-        strangers = {p.name for p in test.iterdir() if p.is_dir()} - set(classes)
-        if strangers:
-            raise DataError(f"{test} has classes that train/ lacks: {', '.join(sorted(strangers))}")
-        parts.append(read_folder(test, classes, progress))
-    return Dataset(folder.name, parts[0], parts[1] if len(parts) > 1 else None, classes, levels=256)
+    return tuple(names)
 
 
 def image_files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    """Images below a folder, in order; hidden files and folders are left out."""
+    found = (p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
+    parts = ((p, p.relative_to(folder.parent).parts) for p in found)
+    return sorted(p for p, names in parts if not any(n.startswith(".") for n in names) and p.is_file())
 
 
-def read_folder(folder: Path, classes: tuple[str, ...], progress: Progress | None) -> Part:
+def read_folder(
+    folder: Path, classes: tuple[str, ...], progress: Progress | None, like: tuple[int, ...] | None = None
+) -> Part:
     files = [(path, label) for label, name in enumerate(classes) for path in image_files(folder / name)]
-    if not files:
-        raise DataError(f"{folder} holds no images; add some or remove the folder")
-    stats = [(path.relative_to(folder).as_posix(), *file_stamp(path)) for path, _ in files]
-    paths, names = [path for path, _ in files], [str(path) for path, _ in files]
+    stats = [(path.relative_to(folder).as_posix(), label, *file_stamp(path)) for path, label in files]
     y = np.array([label for _, label in files])
-    return Part(*cached(cache_folder(), fingerprint(stats), lambda: decode(paths, names, y, progress)))
+
+    def encoded() -> Iterator[tuple[str, Path | bytes]]:
+        return ((str(path), path) for path, _ in files)
+
+    key = fingerprint([("folder", str(folder.resolve()), like), *stats])
+    return Part(*cached(cache_folder(), key, lambda: decode(encoded, y, progress, like)))
 
 
 def file_stamp(path: Path) -> tuple[int, int]:
@@ -171,15 +194,33 @@ def file_stamp(path: Path) -> tuple[int, int]:
 def load_parquet_images(name: str, path: Path, progress: Progress | None) -> Dataset:
     """Encoded images in a column img or image; shards called train* and test*, or a single file."""
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-    test = [file for file in files if re.match(r"(test|validation|valid|val)\b", file.stem)]
-    train = [file for file in files if file not in test] if len(files) > len(test) else files
-    test = [file for file in test if file not in train]
+    train, test = train_and_test(files)
     schema = parquet_schema(train[0])
     class_names = parquet_class_names(schema)
-    parts = [read_parquet(shards, progress) for shards in (train, test) if shards]
+    part = read_parquet(train, progress)
+    test_part = read_parquet(test, progress, like=part.x.shape[1:]) if test else None
     if class_names is None:
-        class_names = tuple(str(i) for i in range(int(parts[0].y.max(initial=0)) + 1))
-    return Dataset(name, parts[0], parts[1] if len(parts) > 1 else None, class_names, levels=256)
+        class_names = tuple(str(i) for i in range(int(part.y.max(initial=0)) + 1))
+    return Dataset(name, part, test_part, class_names, levels=256)
+
+
+def train_and_test(files: list[Path]) -> tuple[list[Path], list[Path]]:
+    """Shards called test*, else those called val*, are the test part; a single kind is all training part."""
+    named = {
+        kind: [file for file in files if re.match(rf"({kind})(?![a-z])", file.stem)]
+        for kind in ("test", "|".join(VALIDATION))
+    }
+    test, validation = named.values()
+    train = [file for file in files if file not in test + validation]
+    if not train:
+        return files, []
+    if test and validation:
+        warnings.warn(
+            f"{validation[0]} is left out: there is a test part, and validation is split off", stacklevel=2
+        )
+    elif validation:
+        warnings.warn(f"{validation[0]} is taken as the test part", stacklevel=2)
+    return train, test or validation
 
 
 def parquet_schema(path: Path) -> pa.Schema:
@@ -188,9 +229,7 @@ def parquet_schema(path: Path) -> pa.Schema:
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, PermissionError):
             raise
-        raise DataError(
-            f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}); get it again"
-        ) from error
+        raise broken_parquet(path, error) from error
 
 
 def image_column(schema: pa.Schema) -> str | None:
@@ -222,32 +261,49 @@ def parquet_class_names(schema: pa.Schema) -> tuple[str, ...] | None:
         return None
 
 
-def read_parquet(files: list[Path], progress: Progress | None) -> Part:
-    stats = [(str(file.resolve()), *file_stamp(file)) for file in files]
+def read_parquet(files: list[Path], progress: Progress | None, like: tuple[int, ...] | None = None) -> Part:
+    columns = [parquet_columns(file) for file in files]
+    key = fingerprint([("parquet", like), *((str(file.resolve()), *file_stamp(file)) for file in files)])
+
+    def encoded() -> Iterator[tuple[str, Path | bytes]]:
+        for file, (image, _) in zip(files, columns, strict=True):
+            for number, row in enumerate(parquet_rows(file, image)):
+                yield f"image {number} of {file}", (row or {}).get("bytes") or b""
 
     def make() -> Decoded:
-        encoded: list[bytes] = []
-        names: list[str] = []
-        labels: list[Array] = []
-        for file in files:
-            schema = parquet_schema(file)
-            image, label = image_column(schema), label_column(schema, file)
-            if image is None:
-                raise DataError(f"{file} has no column img or image with encoded images")
-            try:
-                table = pq.read_table(file, columns=[image, label])
-            except (pa.ArrowException, OSError) as error:
-                raise DataError(
-                    f"{file} is not a whole Parquet file ({str(error).splitlines()[0]}); get it again"
-                ) from error
-            encoded += [row["bytes"] for row in table[image].to_pylist()]
-            names += [f"image {i} of {file}" for i in range(table.num_rows)]
-            labels.append(table[label].to_numpy())
-        if not encoded:
-            raise DataError(f"{files[0]} holds no images")
-        return decode(encoded, names, np.concatenate(labels), progress)
+        y = [
+            label
+            for file, (_, name) in zip(files, columns, strict=True)
+            for label in parquet_rows(file, name)
+        ]
+        if not y or None in y:
+            raise DataError(f"{files[0]} holds no images, or lacks labels for some; every image needs one")
+        return decode(encoded, np.array(y), progress, like)
 
-    return Part(*cached(cache_folder(), fingerprint(stats), make))
+    return Part(*cached(cache_folder(), key, make))
+
+
+def parquet_columns(file: Path) -> tuple[str, str]:
+    """The names of the image column and of the label column."""
+    schema = parquet_schema(file)
+    image = image_column(schema)
+    if image is None:
+        raise DataError(f"{file} has no column img or image with encoded images")
+    return image, label_column(schema, file)
+
+
+def parquet_rows(file: Path, column: str) -> Iterator[Any]:
+    """The values of a column, a few hundred rows in memory at a time."""
+    try:
+        with pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches(batch_size=256, columns=[column]):
+                yield from batch.column(0).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise broken_parquet(file, error) from error
+
+
+def broken_parquet(file: Path, error: Exception) -> DataError:
+    return DataError(f"{file} is not a whole Parquet file ({' '.join(str(error).split())}); get it again")
 
 
 # Arrays
