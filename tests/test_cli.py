@@ -1,5 +1,6 @@
 """The frame of the command line: results on stdout, mistakes in one line with exit code 2."""
 
+import os
 import subprocess
 import sys
 
@@ -48,6 +49,7 @@ def test_data_shows_counts_mean_and_deviation(tmp_path, capsys):
         (["data", "show"], "needs a name"),
         (["data", "list", "digits"], "ibinn data show digits"),
         (["data", "fetch", "mnisst"], "did you mean mnist"),
+        (["data", "fetch", "digits"], "come with scikit-learn"),
         (["data", "--data-dirr", "x"], "Unrecognized options: --data-dirr, x; did you mean --data-dir?"),
         (["data", "fetsh"], "invalid choice 'fetsh'"),
         (["dta"], "Unrecognized options: dta"),
@@ -93,6 +95,16 @@ def test_progress_is_plain_lines_with_the_time_left_without_a_terminal(monkeypat
         "reading: 3 of 10, 7 s left",
         "reading: 9 of 10, 1 s left",
     ]
+
+
+def test_an_ascii_terminal_and_a_reader_that_has_seen_enough(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), y=np.array(["ä", "b"] * 2))
+    command = [sys.executable, "-m", "ibinn.cli", "data", "show", str(tmp_path / "a.npz")]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert "\\xe4" in done.stdout
+    quiet = subprocess.run(f"{' '.join(command)} | true", shell=True, capture_output=True, text=True)
+    assert quiet.stderr == ""
 
 
 def test_help_imports_nothing_heavy():

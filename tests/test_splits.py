@@ -70,6 +70,7 @@ def test_too_few_examples_and_bad_shares_are_clear():
 def test_groups_are_those_of_equal_rows():
     x = np.array([[1, 2], [3, 4], [1, 2], [5, 6], [3, 4]])
     assert groups_of_duplicates(x) == [[0, 2], [1, 4], [3]]
+    assert groups_of_duplicates(np.array([[0.0], [-0.0]])) == [[0, 1]]
 
 
 @given(

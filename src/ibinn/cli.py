@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import re
 import sys
 import time
@@ -87,6 +88,8 @@ def fetch_data(command: Data, name: str) -> None:
     from ibinn.data.fetch import fetch_set
     from ibinn.data.sources import search_folders
 
+    if name == "digits":
+        raise ValueError("digits come with scikit-learn: there is nothing to fetch")
     folder = search_folders(command.data_dir)[0]
     with progress(f"fetching {name}", unit="MB", scale=1e-6) as on_progress:
         paths = fetch_set(name, folder, on_progress)
@@ -132,8 +135,14 @@ def progress(title: str, unit: str = "", scale: float = 1.0) -> Iterator[Callabl
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; exit with 2 and one line on a person's mistake, with 130 on Ctrl-C."""
     warnings.showwarning = show_notice
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a class called "ä" on an ASCII terminal
     try:
         parse(arguments).run()
+    except BrokenPipeError:  # the reader, say `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush would fail again
+        raise SystemExit(141) from None
     except (ValueError, OSError) as error:
         print(f"ibinn: {one_line(error)}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -184,3 +193,7 @@ def one_line(error: Exception) -> str:
 
 def show_notice(message: Warning | str, category: type[Warning], *rest: object, **more: object) -> None:
     print(f"note: {message}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@ import gzip
 import io
 import pickle
 import tarfile
+import zlib
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -73,7 +74,7 @@ def read_tar(path: Path, wanted: set[str]) -> dict[str, dict[Any, Any]]:
                     content = archive.extractfile(member)
                     assert content is not None
                     found[name] = unpickle(content.read(), f"{name} in {path}")
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile) as error:
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(
             f"{path} is not a whole tar archive ({type(error).__name__}); fetch it again"
         ) from error
@@ -138,7 +139,7 @@ def read_idx(path: Path, ndim: int) -> Array:
     """An idx file of unsigned bytes: 0 0 8 ndim, the sizes as big-endian integers, the values."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path} is not a whole gzip file ({error}); fetch it again") from error
     header = 4 + 4 * ndim
     if len(content) < header or content[:4] != bytes([0, 0, 8, ndim]):

@@ -4,7 +4,9 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import tempfile
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +20,7 @@ from PIL import Image, ImageOps
 from ibinn.data.dataset import Array, DataError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
+DECODER = 1  # to be raised whenever the same file would come out as other pixels
 MAX_PIXELS = 50_000_000  # more in one image is taken for a decompression bomb
 
 Progress = Callable[[int, int], None]  # (done, total)
@@ -42,7 +45,8 @@ def image_header(source: Path | bytes, name: str) -> Image.Image:
     except PermissionError as error:
         raise DataError(f"no permission to read {name}; change its permissions or leave it out") from error
     except Exception as error:
-        raise DataError(f"{name} cannot be read as an image ({error}); repair or remove it") from error
+        why = "it is empty" if source == b"" else "of no known format"
+        raise DataError(f"{name} cannot be read as an image ({why}); repair or remove it") from error
     if image.width * image.height > MAX_PIXELS:
         image.close()
         raise DataError(
@@ -59,7 +63,7 @@ def plain_mode(image: Image.Image) -> Image.Image:
     if image.mode == "1":
         return image.convert("L")
     if image.mode in ("LA", "La", "RGBA", "RGBa", "PA") or "transparency" in image.info:
-        grey = image.mode in ("LA", "La")
+        grey = image.mode in ("L", "LA", "La")
         image = image.convert("RGBA")
         opaque = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
         return opaque.convert("L" if grey else "RGB")
@@ -94,7 +98,7 @@ def decode(
     encoded: Encoded, y: Array, progress: Progress | None = None, like: tuple[int, ...] | None = None
 ) -> Decoded:
     """All images in one shape (H, W, C): `like`, or the most common size and the first image's channels."""
-    height, width, n_channels = like or common_shape(encoded, len(y))
+    height, width, n_channels = like or common_shape(encoded, len(y), progress)
 
     def rows() -> Iterator[Array]:
         for done, (name, source) in enumerate(encoded(), start=1):
@@ -111,14 +115,16 @@ def decode(
     return Decoded((len(y), height, width, n_channels), rows(), np.asarray(y, dtype=np.int64))
 
 
-def common_shape(encoded: Encoded, n: int) -> tuple[int, int, int]:
+def common_shape(encoded: Encoded, n: int, progress: Progress | None = None) -> tuple[int, int, int]:
     """The most frequent height and width, and the first image's channels; a notice where sizes differ."""
     sizes: Counter[tuple[int, int]] = Counter()
     n_channels = 0
-    for name, source in encoded():
+    for done, (name, source) in enumerate(encoded(), start=1):
         n_channels = n_channels or len(open_image(source, name).getbands())
         with image_header(source, name) as image:
             sizes[upright_size(image)] += 1
+        if progress is not None:
+            progress(done, n)
     (width, height), count = max(sizes.items(), key=lambda item: (item[1], -item[0][0] * item[0][1]))
     if count < n:
         warnings.warn(
@@ -140,7 +146,7 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
 
 def fingerprint(entries: Iterable[tuple[Any, ...]]) -> str:
     """A short hash of names, sizes and times: another content has another one."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(f"decoder {DECODER}".encode())
     for item in entries:
         digest.update(json.dumps(item).encode() + b"\n")
     return digest.hexdigest()[:24]
@@ -149,22 +155,36 @@ def fingerprint(entries: Iterable[tuple[Any, ...]]) -> str:
 def cached(folder: Path, key: str, make: Callable[[], Decoded]) -> tuple[Array, NDArray[np.int64]]:
     """(images, labels) from folder/key, the images memory-mapped; made the first time, row by row.
 
-    Sets larger than memory work. The entry appears under its name only when it is whole.
+    Sets larger than memory work. The entry appears under its name only when it is whole; one that cannot be
+    read, for whatever reason, is made again.
     """
-    entry = folder / key
-    if not entry.is_dir():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(
-                prefix=f".{key}.", dir=folder, ignore_cleanup_errors=True
-            ) as part:
-                write(Path(part), make())
-                publish(Path(part), entry)
-        except OSError as error:
-            raise DataError(
-                f"cannot write the cache {folder} ({error.strerror}); make room or name another with IBINN_CACHE"
-            ) from error
+    try:
+        return read_entry(folder / key)
+    except (OSError, ValueError, EOFError):
+        shutil.rmtree(folder / key, ignore_errors=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        sweep(folder)
+        with tempfile.TemporaryDirectory(prefix=".part.", dir=folder, ignore_cleanup_errors=True) as part:
+            write(Path(part), make())
+            os.chmod(part, 0o755)  # others may share the cache
+            publish(Path(part), folder / key)
+        return read_entry(folder / key)
+    except OSError as error:
+        raise DataError(
+            f"cannot write the cache {folder} ({error.strerror}); make room or name another with IBINN_CACHE"
+        ) from error
+
+
+def read_entry(entry: Path) -> tuple[Array, NDArray[np.int64]]:
     return np.load(entry / "x.npy", mmap_mode="r"), np.load(entry / "y.npy")
+
+
+def sweep(folder: Path) -> None:
+    """Remove what processes that were killed left behind more than a day ago."""
+    for part in folder.glob(".part.*"):
+        if time.time() - part.stat().st_mtime > 86_400:
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def publish(part: Path, entry: Path) -> None:
@@ -185,9 +205,21 @@ def write(folder: Path, decoded: Decoded) -> None:
             file.write(row.tobytes())
         file.flush()
         os.fsync(file.fileno())
-    np.save(folder / "y.npy", decoded.y)
+    with open(folder / "y.npy", "wb") as file:
+        np.save(file, decoded.y)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def cache_folder() -> Path:
     """$IBINN_CACHE, or decoded/ below the user's cache."""
-    return Path(os.environ.get("IBINN_CACHE", Path.home() / ".cache" / "ibinn" / "decoded"))
+    named = os.environ.get("IBINN_CACHE")
+    return Path(named) if named else user_folder() / "decoded"
+
+
+def user_folder() -> Path:
+    """~/.cache/ibinn, or a folder for temporary files where there is no home."""
+    try:
+        return Path.home() / ".cache" / "ibinn"
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / "ibinn"

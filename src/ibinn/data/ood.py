@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from PIL import Image
@@ -23,7 +22,7 @@ from PIL import Image
 from ibinn.data.augment import GREY
 from ibinn.data.dataset import DataError
 from ibinn.data.images import open_image
-from ibinn.data.sources import load, search_folders
+from ibinn.data.sources import image_column, load, parquet_rows, parquet_schema, search_folders
 
 Images = NDArray[Any]  # (N, H, W, C), uint8 or uint16
 Unit = NDArray[np.floating[Any]]  # the same in [0, 1], until a map leaves that range
@@ -31,7 +30,6 @@ Shape = tuple[int, int, int]  # height, width, channels
 
 PIVOT, ANGLE = 0.5, 0.3 * np.pi
 AMPLITUDE = 0.026  # of a standard deviation of 0.026 / sqrt(3) = 0.015
-IMAGE_COLUMNS = ("img", "image")
 
 
 def ood_set(
@@ -42,12 +40,17 @@ def ood_set(
     data_dir: Path | None = None,
     n: int | None = None,
 ) -> Images:
-    """A set for inliers `images`: by its name, or any data set of images by name or path; n of them, or all."""
+    """A set for inliers `images`: by its name, or any data set of images by name or path.
+
+    n: at most so many of them; made from the first n inliers, or drawn by the seed.
+    """
     if name in OOD_SETS:
         return OOD_SETS[name](images[:n], levels, seed)
     shape = (images.shape[1], images.shape[2], images.shape[3])
     if name in OOD_FILES:
-        return OOD_FILES[name](find_file(name, data_dir), shape, levels, seed, n)
+        file = find_file(name, data_dir)
+        total = sum(pq.ParquetFile(f).metadata.num_rows for f in parquet_files(file))
+        return OOD_FILES[name](file, shape, levels, seed, None if n is None else min(n, total))
     data = load(name, data_dir)
     if data.levels is None:
         raise DataError(f"{name} is a table and cannot stand beside images; choose a set of images")
@@ -231,53 +234,41 @@ def read_images(path: Path | str, mode: str, rng: np.random.Generator, n: int | 
 
     Each is uint8 (H, W, C), of Pillow's mode "L" or "RGB".
     """
-    records = [record for file in parquet_files(path) for record in read_column(file)]
-    if not 1 <= (len(records) if n is None else n) <= len(records):
-        raise DataError(
-            f"{path} holds {len(records)} images but n is {n}; choose n from 1 to what it holds"
-        )
-    order = rng.permutation(len(records))[:n]
-    return [decode(records[row].as_py(), mode, f"row {row} of {path}") for row in order]
+    files = parquet_files(path)
+    total = sum(pq.ParquetFile(file).metadata.num_rows for file in files)
+    if not 1 <= (total if n is None else n) <= total:
+        raise DataError(f"{path} holds {total} images but n is {n}; choose n from 1 to what it holds")
+    order = rng.permutation(total)[:n]
+    wanted, chosen = set(order.tolist()), {}
+    rows = (row for file in files for row in parquet_rows(file, image_name(file)))
+    for number, row in enumerate(rows):
+        if number in wanted:
+            image = open_image((row or {}).get("bytes") or b"", f"row {number} of {path}").convert(mode)
+            chosen[number] = np.asarray(image).reshape(image.height, image.width, -1)
+    return [chosen[number] for number in order]
 
 
 def parquet_files(path: Path | str) -> list[Path]:
-    """The file itself, or a folder's *.parquet in order of name."""
+    """The file itself, or a folder's *.parquet in order of name, each with a column of images."""
     path = Path(path)
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
         raise DataError(
             f"there is no Parquet file at {path}; give the path of one, or of a folder with some"
         )
+    for file in files:
+        image_name(file)
     return files
 
 
-def read_column(file: Path) -> Any:
-    """The image column of a Parquet file: `img` or `image`, a struct with the encoded `bytes`."""
-    try:
-        with pq.ParquetFile(file) as parquet:
-            name = next((name for name in IMAGE_COLUMNS if name in parquet.schema_arrow.names), None)
-            column = parquet.read(columns=[name]).column(name) if name else None
-    except (OSError, pa.ArrowException) as error:
+def image_name(file: Path) -> str:
+    """The column of encoded images."""
+    name = image_column(parquet_schema(file))
+    if name is None:
         raise DataError(
-            f"{file} is no readable Parquet file ({' '.join(str(error).split())}); fetch it again"
-        ) from error
-    if column is None or not pa.types.is_struct(column.type) or column.type.get_field_index("bytes") < 0:
-        raise DataError(
-            f"{file} has no column img or image with encoded images in `bytes`; "
-            "save it in Hugging Face's image form"
+            f"{file} has no column img or image with encoded images; save it in Hugging Face's form"
         )
-    return column
-
-
-def decode(record: dict[str, Any] | None, mode: str, name: str) -> Images:
-    """The record's encoded image as uint8 (H, W, C), in Pillow's mode "L" or "RGB"."""
-    encoded = (record or {}).get("bytes")
-    if not encoded:
-        raise DataError(
-            f"{name} has no bytes; save the images themselves in the file, not only their paths"
-        )
-    pixels = np.asarray(open_image(encoded, name).convert(mode))
-    return pixels.reshape(*pixels.shape[:2], -1)
+    return name
 
 
 def check_images(images: Images, levels: int) -> None:

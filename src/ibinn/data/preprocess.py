@@ -84,7 +84,7 @@ class ImagePreprocess(nn.Module):
 
     def to_units(self, raw: Array | Tensor) -> Tensor:
         """Levels (N, H, W, C) -> x (N, C, H', W') = w / levels."""
-        w = torch.as_tensor(np.ascontiguousarray(raw) if isinstance(raw, np.ndarray) else raw)
+        w = torch.as_tensor(np.array(raw) if isinstance(raw, np.ndarray) else raw)
         if w.ndim != 4 or tuple(w.shape[1:]) != self.image_shape:
             raise ValueError(
                 f"images have shape {tuple(w.shape[1:])} (H, W, C) but {self.image_shape} was expected"
@@ -112,20 +112,27 @@ class ImagePreprocess(nn.Module):
         """x (N, C, H', W') -> levels (N, H, W, C), uint8; what lies outside of [0, 1) is clipped."""
         left, right, top, bottom = self._padding
         x = x[:, :, top : x.shape[2] - bottom, left : x.shape[3] - right]
-        w = (x * self.levels).floor() if self.noise != "gaussian" else (x * self.levels).round()
+        half = (
+            0.5 if self.noise == "gaussian" else MARGIN / 2
+        )  # to the nearest level, or down to the one begun
+        w = (x * self.levels + half).floor()
         return w.clamp(0, self.levels - 1).to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
 
 
 class TablePreprocess(nn.Module):
-    """Rows (N, D) <-> standardised rows; a column that does not vary is only shifted."""
+    """Rows (N, D) <-> standardised rows; a column that does not vary is only shifted.
+
+    In float64 whatever the network works in: a column of dates loses its digits in float32 before its mean
+    is taken off. The caller casts the result.
+    """
 
     mean: Tensor
     std: Tensor
 
     def __init__(self, mean: Array | Tensor, std: Array | Tensor) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.get_default_dtype()))
-        self.register_buffer("std", torch.as_tensor(std, dtype=torch.get_default_dtype()))
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64))
+        self.register_buffer("std", torch.as_tensor(std, dtype=torch.float64))
 
     @classmethod
     def fit(cls, rows: Array) -> "TablePreprocess":
@@ -167,8 +174,9 @@ class TablePreprocess(nn.Module):
 def channel_statistics(images: Array, levels: int) -> tuple[Array, Array]:
     """Mean and deviation of w / levels for each channel of (N, H, W, C), exactly, a chunk at a time."""
     counts = np.zeros((images.shape[3], levels), dtype=np.int64)
-    for start in range(0, len(images), 4096):
-        chunk = np.moveaxis(images[start : start + 4096], -1, 0).reshape(len(counts), -1)
+    step = max(1, 2**24 // max(1, images[:1].size))  # some 16 million values at a time
+    for start in range(0, len(images), step):
+        chunk = np.moveaxis(images[start : start + step], -1, 0).reshape(len(counts), -1)
         counts += np.stack([np.bincount(channel, minlength=levels) for channel in chunk])
     share = counts / counts.sum(1, keepdims=True)
     values = np.arange(levels) / levels

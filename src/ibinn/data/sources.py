@@ -5,7 +5,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ibinn.data.archives import load_cifar, load_idx
-from ibinn.data.dataset import Array, DataError, Dataset, Part, checked
-from ibinn.data.images import SUFFIXES, Decoded, Progress, cache_folder, cached, decode, fingerprint
+from ibinn.data.arrays import classes_of, load_npz, numbered
+from ibinn.data.dataset import DataError, Dataset, Part, checked
+from ibinn.data.images import (
+    SUFFIXES,
+    Decoded,
+    Progress,
+    cache_folder,
+    cached,
+    decode,
+    fingerprint,
+    user_folder,
+)
 from ibinn.data.tables import load_table
 
 DIGITS = tuple("0123456789")
@@ -41,43 +51,50 @@ def load(
     data_dir: Path | None = None,
     target: str | None = None,
     progress: Progress | None = None,
+    levels: int = 256,
+    pixel_max: float | None = None,
 ) -> Dataset:
-    """A known name, a folder of images, a Parquet file or folder, an .npz, or a table with a target column."""
+    """A known name, a folder of images, a Parquet file or folder, an .npz, or a table with a target column.
+
+    levels and pixel_max say what the pixels of an .npz mean: so many values, the highest being pixel_max.
+    Left out, pixel_max is inferred with a notice.
+    """
     if str(data) in KNOWN:
         return checked(load_known(str(data), data_dir, progress))
     path = Path(data)
     if not path.exists():
         raise DataError(missing(str(data)))
     try:
-        return checked(reader(path)(path, target, progress))
+        return checked(load_path(path, target, progress, levels, pixel_max))
     except PermissionError as error:
         raise DataError(f"no permission to read {error.filename}; change its permissions") from error
+
+
+def load_path(
+    path: Path, target: str | None, progress: Progress | None, levels: int, pixel_max: float | None
+) -> Dataset:
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        shards = parquet_folder(path)
+        return load_parquet_images(path.name, shards, progress) if shards else load_folder(path, progress)
+    if suffix == ".npz":
+        return load_npz(path, levels, pixel_max)
+    if suffix == ".parquet" and image_column(parquet_schema(path)) is not None:
+        return load_parquet_images(path.stem, path, progress)
+    if suffix in (".csv", ".parquet"):
+        return load_table(path, target)
+    raise DataError(f"{path} is of no known kind; give a folder, .npz, .csv or .parquet")
+
+
+def parquet_folder(folder: Path) -> Path | None:
+    """The folder itself or one below it, such as Hugging Face's data/, that holds Parquet files."""
+    return next((f for f in [folder, *sorted(folder.glob("*/"))] if any(f.glob("*.parquet"))), None)
 
 
 def missing(data: str) -> str:
     near = difflib.get_close_matches(data, KNOWN, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known sets are {', '.join(KNOWN)}"
     return f"there is no file, folder or known set called {data}; {hint}"
-
-
-Reader = Callable[[Path, str | None, Progress | None], Dataset]
-
-
-def reader(path: Path) -> Reader:
-    """What reads this path."""
-    if path.is_dir():
-        if any(path.glob("*.parquet")):
-            return lambda p, target, progress: load_parquet_images(p.name, p, progress)
-        return lambda p, target, progress: load_folder(p, progress)
-    if path.suffix == ".npz":
-        return lambda p, target, progress: load_npz(p)
-    if path.suffix == ".csv":
-        return lambda p, target, progress: load_table(p, target)
-    if path.suffix == ".parquet":
-        if image_column(parquet_schema(path)) is not None:
-            return lambda p, target, progress: load_parquet_images(p.stem, p, progress)
-        return lambda p, target, progress: load_table(p, target)
-    raise DataError(f"{path} is of no known kind; give a folder, .npz, .csv or .parquet")
 
 
 # Known sets
@@ -87,7 +104,7 @@ def search_folders(data_dir: Path | None = None) -> list[Path]:
     """Where known sets are looked for, in order."""
     named = [data_dir] if data_dir else []
     named += [Path(os.environ["IBINN_DATA"])] if os.environ.get("IBINN_DATA") else []
-    return [*named, Path.home() / ".cache" / "ibinn"]
+    return [*named, user_folder()]
 
 
 def find_known(name: str, data_dir: Path | None = None) -> Path | None:
@@ -135,7 +152,7 @@ def load_digits() -> Dataset:
 
 def load_folder(folder: Path, progress: Progress | None) -> Dataset:
     """A sub-folder per class, optionally below train/ and test/ (or val/, where there is no test/)."""
-    if not (folder / "train").is_dir():
+    if not has_classes(folder / "train"):  # which may also be a class, of trains
         classes = class_folders(folder)
         return Dataset(folder.name, read_folder(folder, classes, progress), None, classes, levels=256)
     classes = class_folders(folder / "train")
@@ -153,6 +170,10 @@ def load_folder(folder: Path, progress: Progress | None) -> Dataset:
                 f"{other} is left out: there is a test part, and validation is split off", stacklevel=2
             )
     return Dataset(folder.name, train, test, classes, levels=256)
+
+
+def has_classes(folder: Path) -> bool:
+    return folder.is_dir() and any(p.is_dir() and image_files(p) for p in folder.iterdir())
 
 
 def class_folders(folder: Path) -> tuple[str, ...]:
@@ -199,8 +220,10 @@ def load_parquet_images(name: str, path: Path, progress: Progress | None) -> Dat
     class_names = parquet_class_names(schema)
     part = read_parquet(train, progress)
     test_part = read_parquet(test, progress, like=part.x.shape[1:]) if test else None
-    if class_names is None:
-        class_names = tuple(str(i) for i in range(int(part.y.max(initial=0)) + 1))
+    if class_names is None:  # whatever numbers there are, in order
+        class_names = classes_of(name, part.y)
+        part = Part(part.x, numbered(name, part.y, class_names))
+        test_part = test_part and Part(test_part.x, numbered(name, test_part.y, class_names))
     return Dataset(name, part, test_part, class_names, levels=256)
 
 
@@ -304,94 +327,3 @@ def parquet_rows(file: Path, column: str) -> Iterator[Any]:
 
 def broken_parquet(file: Path, error: Exception) -> DataError:
     return DataError(f"{file} is not a whole Parquet file ({' '.join(str(error).split())}); get it again")
-
-
-# Arrays
-
-
-def load_npz(path: Path) -> Dataset:
-    """x, y and optionally x_test, y_test; images (N, H, W[, C]) or (N, C, H, W), or rows (N, D)."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("x", "y", "x_test", "y_test") if name in file.files}
-    except (ValueError, OSError, EOFError, KeyError) as error:
-        if isinstance(error, PermissionError):
-            raise
-        raise DataError(
-            f"{path} cannot be read as plain arrays ({str(error).splitlines()[0]}); save it with "
-            f"numpy.savez(path, x=..., y=...)"
-        ) from error
-    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-        raise DataError(f"{path} does not hold plain arrays; save it with numpy.savez(path, x=..., y=...)")
-    if "x" not in arrays or "y" not in arrays:
-        raise DataError(f"{path} needs arrays x and y (and x_test, y_test if there is a test part)")
-    return from_arrays(path.stem, arrays["x"], arrays["y"], arrays.get("x_test"), arrays.get("y_test"))
-
-
-def from_arrays(
-    name: str, x: Array, y: Array, x_test: Array | None = None, y_test: Array | None = None
-) -> Dataset:
-    """Arrays as a person has them -> a Dataset; what had to be inferred is said in a notice."""
-    if (x_test is None) != (y_test is None):
-        raise DataError(f"{name} has only one of x_test and y_test; give both or neither")
-    class_names = classes_of(name, y)
-    parts = [Part(plain_inputs(name, x), numbered(name, y, class_names))]
-    if x_test is not None and y_test is not None:
-        parts.append(Part(plain_inputs(name, x_test), numbered(name, y_test, class_names)))
-    levels = 256 if parts[0].x.ndim == 4 else None
-    features = None if levels else tuple(f"x{i}" for i in range(parts[0].x.shape[1]))
-    return Dataset(name, parts[0], parts[1] if len(parts) > 1 else None, class_names, levels, features)
-
-
-def classes_of(name: str, y: Array) -> tuple[str, ...]:
-    if y.ndim != 1 or y.dtype.kind not in "iubUS":
-        raise DataError(
-            f"{name}: y must be one integer or name per input, not {y.dtype} of shape {y.shape}; "
-            f"y.astype(int) may help"
-        )
-    return tuple(str(c) for c in np.unique(y).tolist())
-
-
-def numbered(name: str, y: Array, class_names: tuple[str, ...]) -> Array:
-    order = {label: i for i, label in enumerate(class_names)}
-    unknown = {str(c) for c in np.unique(y).tolist()} - set(order)
-    if unknown:
-        raise DataError(f"{name}: y_test holds classes that y lacks: {', '.join(sorted(unknown))}")
-    return np.array([order[str(c)] for c in y.tolist()], dtype=np.int64)
-
-
-def plain_inputs(name: str, x: Array) -> Array:
-    """Rows as float64 (N, D), images as uint8 (N, H, W, C)."""
-    if x.dtype.kind not in "iufb":
-        raise DataError(f"{name}: x holds {x.dtype}, which is not a number")
-    if x.ndim == 2:
-        return x.astype(np.float64)
-    if x.ndim not in (3, 4):
-        raise DataError(
-            f"{name}: x has shape {x.shape}; give rows (N, D) or images (N, H, W) or (N, H, W, C)"
-        )
-    return to_uint8(name, channels_last(name, x))
-
-
-def channels_last(name: str, x: Array) -> Array:
-    if x.ndim == 3:
-        return x[..., None]
-    if x.shape[-1] in (1, 3):
-        return x
-    if x.shape[1] in (1, 3):
-        return np.moveaxis(x, 1, -1)
-    raise DataError(f"{name}: images of shape {x.shape[1:]} have neither 1 nor 3 channels, first or last")
-
-
-def to_uint8(name: str, x: Array) -> Array:
-    """Images as bytes: as they are, or from floats whose range is inferred and said in a notice."""
-    if x.dtype == np.uint8:
-        return x
-    if x.dtype.kind == "f" and not np.isfinite(x).all():
-        raise DataError(f"{name}: the images hold NaN or infinite values; remove or replace them")
-    low, high = float(x.min(initial=0)), float(x.max(initial=0))
-    if low < 0 or high > 255:
-        raise DataError(f"{name}: pixel values from {low:g} to {high:g}; scale them to 0–1 or 0–255")
-    scale = 255 if x.dtype.kind == "f" and high <= 1 else 1
-    warnings.warn(f"{name}: pixel values are taken to be 0–{'1' if scale == 255 else '255'}", stacklevel=2)
-    return np.round(x * scale).astype(np.uint8)

@@ -82,6 +82,7 @@ def groups_of_duplicates(x: Array) -> list[list[int]]:
     """Row numbers of equal inputs together, in order of their first appearance."""
     groups: dict[bytes, list[int]] = {}
     for row in range(len(x)):
-        digest = hashlib.blake2b(x[row].tobytes(), digest_size=16).digest()
+        values = x[row] + 0.0 if x.dtype.kind == "f" else x[row]  # 0.0 and -0.0 are equal
+        digest = hashlib.blake2b(values.tobytes(), digest_size=16).digest()
         groups.setdefault(digest, []).append(row)
     return list(groups.values())

@@ -1,5 +1,7 @@
 """CSV and Parquet tables -> rows of numbers and labels."""
 
+import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ibinn.data.dataset import Array, DataError, Dataset, Part
+
+MOST_CATEGORIES = 1000
 
 
 def load_table(path: Path, target: str | None) -> Dataset:
@@ -31,13 +35,34 @@ def load_table(path: Path, target: str | None) -> Dataset:
 
 
 def read_table(path: Path) -> pa.Table:
+    """The table without pandas' index; an empty cell is a missing value, also among texts."""
     try:
-        return pyarrow.csv.read_csv(path) if path.suffix == ".csv" else pq.read_table(path)
-    except (pa.ArrowException, EOFError) as error:
-        reason = str(error).splitlines()[0]
+        if path.suffix.lower() == ".csv":
+            options = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
+            table = pyarrow.csv.read_csv(path, convert_options=options)
+        else:
+            table = pq.read_table(path)
+        table = table.drop_columns(index_columns(table))
+        names = table.column_names
+    except (pa.ArrowException, EOFError, UnicodeDecodeError) as error:
         raise DataError(
-            f"{path} cannot be read as a table ({reason}); check that the file is whole"
+            f"{path} cannot be read as a table ({first_line(error)}); is it whole, and UTF-8?"
         ) from error
+    if len(set(names)) < len(names):
+        raise DataError(f"{path} has two columns of the same name; rename one of them")
+    if table.num_rows == 0:
+        raise DataError(f"{path} has no rows; add some examples")
+    return table
+
+
+def index_columns(table: pa.Table) -> list[str]:
+    """What pandas stored as row labels: no feature, and often in the order of the classes."""
+    metadata = json.loads((table.schema.metadata or {}).get(b"pandas", b"{}"))
+    return [name for name in metadata.get("index_columns", []) if name in table.column_names]
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def check_missing(table: pa.Table, path: Path) -> None:
@@ -63,7 +88,7 @@ def numbers(column: pa.ChunkedArray, name: str, path: Path) -> dict[str, Array]:
     """A column of numbers under its name, or one column of 0 and 1 per category."""
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        values = column.cast(pa.float64()).to_numpy()
+        values = column.cast(pa.float64(), safe=False).to_numpy()
         if not np.isfinite(values).all():
             raise DataError(f"{path} has NaN or infinite values in {name}; replace them or drop those rows")
         return {name: values}
@@ -74,8 +99,31 @@ def numbers(column: pa.ChunkedArray, name: str, path: Path) -> dict[str, Array]:
         return {name: column.cast(pa.int8()).to_numpy().astype(np.float64)}
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         categories = sorted(pc.unique(column).to_pylist())
+        check_categories(categories, name, path)
         values = np.asarray(column.to_pylist())
         return {f"{name}={category}": (values == category).astype(np.float64) for category in categories}
     raise DataError(
         f"{path}: column {name} holds {kind}, which is neither a number nor a category; drop it"
     )
+
+
+def check_categories(categories: list[str], name: str, path: Path) -> None:
+    """DataError for an identifier, a notice for numbers that a few odd cells turned into text."""
+    if len(categories) > MOST_CATEGORIES:
+        raise DataError(
+            f"{path}: column {name} has {len(categories)} different texts, as an identifier has; drop it"
+        )
+    n_numbers = sum(is_number(category) for category in categories)
+    if n_numbers > len(categories) / 2:
+        odd = next(category for category in categories if not is_number(category))
+        warnings.warn(
+            f"{path}: column {name} is taken as categories because of cells like {odd!r}", stacklevel=2
+        )
+
+
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
