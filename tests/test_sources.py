@@ -552,6 +552,12 @@ def damaged_npz(tmp_path):
     return written(tmp_path, "a.npz", bytes(content))
 
 
+def npy():
+    file = io.BytesIO()
+    np.save(file, x)
+    return file.getvalue()
+
+
 def damaged_gzip():
     content = bytearray(gzip.compress(rng.bytes(5000)))
     content[100:160] = b"\xff" * 60
@@ -607,6 +613,7 @@ HOSTILE = {  # what: (make it, what the sentence must name)
     "not an npz": (lambda t: written(t, "a.npz", b"hello"), "plain arrays"),
     "truncated npz": (lambda t: written(t, "a.npz", saved(t, x=x, y=y).read_bytes()[:200]), "plain arrays"),
     "damaged npz": (damaged_npz, "plain arrays"),
+    "an npy called npz": (lambda t: written(t, "a.npz", npy()), "plain arrays"),
     "missing texts": (lambda t: written(t, "t.csv", "a,y\nred,0\n,1\n"), "missing values in a"),
     "missing classes": (lambda t: written(t, "t.csv", "a,y\n1,red\n2,\n"), "missing values in y"),
     "two columns of one name": (lambda t: written(t, "t.csv", "a,a,y\n1,2,0\n2,3,1\n"), "same name"),

@@ -14,11 +14,14 @@ from ibinn.data.dataset import Array, DataError, Dataset, Part
 def load_npz(path: Path, levels: int = 256, pixel_max: float | None = None) -> Dataset:
     """x, y and optionally x_test, y_test; images (N, H, W[, C]) or (N, C, H, W), or rows (N, D)."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("x", "y", "x_test", "y_test") if name in file.files}
+        # Opened here, for NumPy leaves a broken file open.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
+            arrays = {
+                name: content[name] for name in ("x", "y", "x_test", "y_test") if name in content.files
+            }
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):
             raise ValueError("no arrays inside")
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, TypeError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, PermissionError):
             raise
         raise DataError(
