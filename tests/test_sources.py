@@ -517,10 +517,10 @@ def folder_with(tmp_path, name, content):
     return tmp_path / "f"
 
 
-def bomb():
-    """A PNG header that claims 60,000 x 60,000 pixels."""
+def bomb(side):
+    """A PNG header that claims side x side pixels."""
     content = bytearray(png(colours(1)[0]))
-    content[16:24] = struct.pack(">II", 60_000, 60_000)
+    content[16:24] = struct.pack(">II", side, side)
     import zlib
 
     content[29:33] = struct.pack(">I", zlib.crc32(bytes(content[12:29])))
@@ -593,7 +593,14 @@ HOSTILE = {  # what: (make it, what the sentence must name)
     "empty folder": (empty_folder, "each class into a folder"),
     "one class only": (only_one_class, "1 class only"),
     "not an image": (lambda t: folder_with(t, "bad.png", b"hello"), "bad.png"),
-    "decompression bomb": (lambda t: folder_with(t, "bomb.png", bomb()), "bomb.png"),
+    "decompression bomb": (
+        lambda t: folder_with(t, "bomb.png", bomb(60_000)),
+        r"bomb\.png has more than 50,000,000",
+    ),
+    "smaller bomb": (
+        lambda t: folder_with(t, "bomb.png", bomb(9_000)),
+        r"bomb\.png has 9000 x 9000 pixels",
+    ),
     "channels differ": (
         lambda t: folder_with(t, "grey.png", png(colours(1)[0][..., 0])),
         "grey.png has 1 colour",

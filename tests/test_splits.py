@@ -52,6 +52,8 @@ def test_tiny_classes_go_to_train_first():
     y = np.array([0] * 100 + [1] + [2, 2])
     splits = split(table(y), seed=0)
     assert set(y[splits.train]) == {0, 1, 2}
+    splits = split(table(y), seed=0, shares=Shares(validation=0.5, calibration=0.2, test=0.2))
+    assert set(y[splits.train]) == {0, 1, 2}
 
 
 def test_seeds():

@@ -42,6 +42,8 @@ def image_header(source: Path | bytes, name: str) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    except Image.DecompressionBombError as error:
+        raise DataError(f"{name} has more than {MAX_PIXELS:,} pixels; make it smaller") from error
     except PermissionError as error:
         raise DataError(f"no permission to read {name}; change its permissions or leave it out") from error
     except Exception as error:
