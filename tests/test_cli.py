@@ -39,6 +39,7 @@ def test_data_shows_counts_mean_and_deviation(tmp_path, capsys):
     assert " ".join(f"{m:.8f}" for m in mean) in out
     assert " ".join(f"{s:.8f}" for s in std) in out
     assert "test: 5 examples\n  0 3, 1 2" in out
+    assert "5 test examples equal a training example" in out
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ibinn.data.batches import Batches
 from ibinn.data.dataset import DataError, Dataset, Part
-from ibinn.data.splits import Shares, groups_of_duplicates, split
+from ibinn.data.splits import Shares, groups_of_duplicates, n_twins, split
 
 
 def table(y, x=None, test=None):
@@ -73,6 +73,7 @@ def test_groups_are_those_of_equal_rows():
     x = np.array([[1, 2], [3, 4], [1, 2], [5, 6], [3, 4]])
     assert groups_of_duplicates(x) == [[0, 2], [1, 4], [3]]
     assert groups_of_duplicates(np.array([[0.0], [-0.0]])) == [[0, 1]]
+    assert n_twins(x[:2], x) == 4
 
 
 @given(

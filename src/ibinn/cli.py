@@ -64,6 +64,7 @@ def show_data(command: Data, name: str) -> None:
 
     from ibinn.data.preprocess import channel_statistics
     from ibinn.data.sources import load
+    from ibinn.data.splits import n_twins
 
     with progress(f"reading {name}") as on_progress:
         data = load(name, command.data_dir, command.target, on_progress)
@@ -82,6 +83,8 @@ def show_data(command: Data, name: str) -> None:
             scale = data.levels / (data.levels - 1)
             mean, std = (scale * values for values in channel_statistics(part.x, data.levels))
             print(f"  mean {' '.join(f'{m:.8f}' for m in mean)}, std {' '.join(f'{s:.8f}' for s in std)}")
+    if data.test is not None and (twins := n_twins(data.train.x, data.test.x)):
+        print(f"  {twins} test examples equal a training example")
 
 
 def fetch_data(command: Data, name: str) -> None:

@@ -82,7 +82,16 @@ def groups_of_duplicates(x: Array) -> list[list[int]]:
     """Row numbers of equal inputs together, in order of their first appearance."""
     groups: dict[bytes, list[int]] = {}
     for row in range(len(x)):
-        values = x[row] + 0.0 if x.dtype.kind == "f" else x[row]  # 0.0 and -0.0 are equal
-        digest = hashlib.blake2b(values.tobytes(), digest_size=16).digest()
-        groups.setdefault(digest, []).append(row)
+        groups.setdefault(digest(x[row]), []).append(row)
     return list(groups.values())
+
+
+def n_twins(train: Array, test: Array) -> int:
+    """How many test inputs equal a training input."""
+    known = {digest(row) for row in train}
+    return sum(digest(row) in known for row in test)
+
+
+def digest(row: Array) -> bytes:
+    values = row + 0.0 if row.dtype.kind == "f" else row  # 0.0 and -0.0 are equal
+    return hashlib.blake2b(values.tobytes(), digest_size=16).digest()
