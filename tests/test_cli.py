@@ -10,22 +10,16 @@ import pytest
 from ibinn import cli
 from ibinn.cli import main
 
-
-@pytest.fixture(autouse=True)
-def _own_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("IBINN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("IBINN_DATA", raising=False)
-    monkeypatch.setattr("warnings.showwarning", cli.warnings.showwarning)
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 def test_data_lists_known_sets_and_where_they_are(tmp_path, capsys):
-    (tmp_path / ".cache" / "ibinn" / "mnist").mkdir(parents=True)
-    (tmp_path / ".cache" / "ibinn" / "mnist" / "train-images-idx3-ubyte").touch()
+    (tmp_path / "home" / ".cache" / "ibinn" / "mnist").mkdir(parents=True)
+    (tmp_path / "home" / ".cache" / "ibinn" / "mnist" / "train-images-idx3-ubyte").touch()
     main(["data"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["digits", "comes", "with", "scikit-learn"]
-    assert lines[1].split() == ["mnist", str(tmp_path / ".cache" / "ibinn" / "mnist")]
+    assert lines[1].split() == ["mnist", str(tmp_path / "home" / ".cache" / "ibinn" / "mnist")]
     assert "ibinn data fetch cifar10" in lines[3]
 
 

@@ -18,11 +18,7 @@ rng = np.random.default_rng(0)
 INLIERS = rng.integers(256, size=(6, 12, 10, 3), dtype=np.uint8)
 
 
-@pytest.fixture(autouse=True)
-def _own_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("IBINN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("IBINN_DATA", raising=False)
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 def write_drawings(path, n=9):
