@@ -131,6 +131,10 @@ MISTAKES = {
         "torch.autocast",
     ),
     "float32 for a float64 rotation": (lambda: Rotate(3)(torch.zeros(4, 3).float()), "torch.float64"),
+    "float32 for the inverse of a scale": (
+        lambda: ActNorm(3).inverse(torch.zeros(4, 3).float()),
+        "torch.float64",
+    ),
     "float32 for a float64 scale": (lambda: ActNorm(3)(torch.zeros(4, 3).float()), "torch.float64"),
     "float32 for a float64 DCT": (
         lambda: DCTPool((1, 2, 2))(torch.zeros(4, 1, 2, 2).float()),

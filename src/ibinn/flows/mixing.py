@@ -59,6 +59,7 @@ class ActNorm(Bijection):
 
     def inverse(self, z: Tensor) -> Tensor:
         check_input(self, z, self.n_channels)
+        check_dtype(self, z, self.log_scale.dtype)
         return (z - per_channel(self.shift, z)) * per_channel((-self.log_scale).exp(), z)
 
 
