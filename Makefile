@@ -6,7 +6,7 @@ BIN := .venv/bin
 .PHONY: demo test check format soak bench clean
 
 demo: .venv/installed
-	$(BIN)/python examples/two_dimensions.py --out runs/two_dimensions
+	$(BIN)/ibinn demo
 
 test: check
 	$(BIN)/python -m pytest
@@ -28,6 +28,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/coupling_start.py
 	$(BIN)/python benchmarks/folder.py
 	$(BIN)/python benchmarks/augment.py
+	$(BIN)/python benchmarks/loop.py
 
 clean:
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

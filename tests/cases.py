@@ -18,7 +18,7 @@ from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
 from ibinn.flows.mixing import ActNorm, Permute, Rotate
-from ibinn.flows.subnets import conv_subnet, dense_subnet
+from ibinn.flows.subnets import conv_subnet, dense_subnet, light_subnet
 
 
 class Case(NamedTuple):
@@ -48,12 +48,20 @@ LAYERS = {
     "conv coupling, no first ReLU": Case(
         lambda s: AffineCoupling(s[0], partial(conv, first_relu=False)), images((2, 7), (1, 6))
     ),
+    "light conv coupling": Case(
+        lambda s: AffineCoupling(s[0], partial(light_subnet, width=5), clamp=2.0, slope=0.5),
+        images((2, 7), (1, 6)),
+    ),
     "dense coupling": Case(lambda s: AffineCoupling(s[0], dense, clamp=2.0), vectors, (4,)),
     "dense coupling with dropout": Case(
         lambda s: AffineCoupling(s[0], partial(dense, dropout=0.5)), vectors, (4,)
     ),
     "downsampling coupling": Case(
         lambda s: DownsampleCoupling(s[0], partial(conv, stride=2), slope=0.2),
+        images((2, 5), (1, 3), step=2),
+    ),
+    "light downsampling coupling": Case(
+        lambda s: DownsampleCoupling(s[0], partial(light_subnet, width=5, stride=2, dropout=0.2)),
         images((2, 5), (1, 3), step=2),
     ),
     "squeeze": Case(lambda s: Squeeze(), images((1, 5), (1, 3), step=2)),
@@ -75,6 +83,13 @@ LAYERS = {
 NETWORKS = {
     "image flow, colour": Case(small_image_flow, images((2, 5), (1, 4), step=2)),
     "image flow, grey": Case(small_image_flow, images((1, 1), (1, 3), step=4), (1, 8, 8)),
+    "image flow, light subnets": Case(
+        lambda s: image_flow(
+            s, blocks=(1, 1), widths=6, dense_width=8, subnet="light", clamp=2.0, slope=0.5
+        ),
+        images((1, 3), (1, 3), step=4),
+        (1, 8, 8),
+    ),
     "image flow, one resolution": Case(
         lambda s: image_flow(s, blocks=(3,), widths=(6,), dropouts=(0.0,), dense_blocks=0),
         images((2, 5), (1, 7)),

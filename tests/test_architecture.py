@@ -8,6 +8,7 @@ import ibinn
 SRC = Path(ibinn.__file__).parent
 ROW = {
     "precision": -1,
+    "files": -1,
     "config": 0,
     "data": 0,
     "metrics": 0,
@@ -15,7 +16,9 @@ ROW = {
     "mixture": 0,
     "objectives": 0,
     "models": 1,
+    "checkpoint": 2,
     "training": 3,
+    "evaluation": 3,
     "report": 4,
     "cli": 7,
 }

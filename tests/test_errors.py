@@ -57,6 +57,7 @@ log_w = torch.zeros(3)
 
 # what is wrong: (what to do, what the sentence must name)
 MISTAKES = {
+    "unknown subnet": (lambda: image_flow((3, 8, 8), subnet="heavy"), "one of paper, light"),
     "one class": (lambda: GaussianMixture(1, 3), "n_classes is 1"),
     "no class": (lambda: GaussianMixture(0, 3), "at least 2 classes"),
     "no dimension": (lambda: GaussianMixture(2, 0), "n_dims is 0"),

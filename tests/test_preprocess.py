@@ -33,18 +33,22 @@ def every_level(levels, height=5, width=7, n_channels=3):
 @pytest.mark.parametrize("levels", [256, 17, 2])
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("multiple", [1, 4])
-def test_levels_come_back(noise, levels, multiple, dtype):
+@pytest.mark.parametrize("equalise", [False, True])
+def test_levels_come_back(noise, levels, multiple, dtype, equalise):
     images = every_level(levels)
-    preprocess = ImagePreprocess.fit(images, levels, noise, NOISES[noise], multiple).to(dtype)
+    preprocess = ImagePreprocess.fit(images, levels, noise, NOISES[noise], multiple, equalise).to(dtype)
     x = preprocess.to_units(images)
     assert np.array_equal(preprocess.to_raw(preprocess.inverse(preprocess(x)[0])), images)
 
 
 @pytest.mark.parametrize("levels", [256, 17])
-def test_levels_come_back_after_uniform_noise_in_float32(levels):
+@pytest.mark.parametrize("equalise", [False, True])
+def test_levels_come_back_after_uniform_noise_in_float32(levels, equalise):
     """Also at the very ends of a level, where rounding would reach the next one."""
     images = np.repeat(every_level(levels), 20, axis=0)
-    preprocess = ImagePreprocess.fit(images, levels).float()
+    background = np.zeros_like(images)  # most pixels: the others are squeezed together when equalised
+    fitted = np.concatenate([images, *[background] * 9])
+    preprocess = ImagePreprocess.fit(fitted, levels, equalise=equalise).float()
     x = preprocess.add_noise(preprocess.to_units(images), torch.Generator().manual_seed(0))
     assert np.array_equal(preprocess.to_raw(preprocess.inverse(preprocess(x)[0])), images)
     for u in (2.0**-12, 1 - 2.0**-12):
@@ -53,10 +57,11 @@ def test_levels_come_back_after_uniform_noise_in_float32(levels):
 
 
 @pytest.mark.parametrize("multiple", [1, 4])
-def test_log_det_agrees_with_autograd_from_levels_to_the_network(multiple):
+@pytest.mark.parametrize("equalise", [False, True])
+def test_log_det_agrees_with_autograd_from_levels_to_the_network(multiple, equalise):
     images = every_level(256, height=3, width=2)[:1]
-    preprocess = ImagePreprocess.fit(images, 256, multiple=multiple)
-    w = preprocess.to_units(images) * 256
+    preprocess = ImagePreprocess.fit(images, 256, multiple=multiple, equalise=equalise)
+    w = preprocess.to_units(images) * 256 + 0.3
     n = preprocess.n_dims
     jacobian = jacrev(lambda v: preprocess(v / 256)[0])(w).reshape(n, n)
     expected = torch.linalg.slogdet(jacobian).logabsdet
@@ -85,6 +90,42 @@ def test_noise_has_the_law_asked_for(noise):
     variance = uniform / (12 * 256**2) + NOISES[noise] ** 2
     assert_close(eps.mean(), torch.tensor(uniform * 0.5 / 256), atol=5e-5, rtol=0)
     assert_close(eps.var(), torch.tensor(variance), rtol=0.03, atol=0)
+
+
+def test_an_equalised_image_is_spread_evenly_also_beyond_its_levels():
+    images = (every_level(256) ** 2 / 255).astype(np.uint8)
+    preprocess = ImagePreprocess.fit(images, 256, equalise=True)
+    x = torch.linspace(-0.1, 1.1, 1000)[None, None, :, None].expand(1, 3, -1, 1)
+    v, _ = preprocess(x)
+    assert (v.diff(dim=2) > 0).all()
+    assert_close(preprocess.inverse(v), x)
+    ends = preprocess(torch.tensor([0.0, 1.0])[None, None, :, None].expand(1, 3, -1, 1))[0]
+    assert_close(ends[0, :, :, 0], torch.tensor([-1.0, 1.0]).expand(3, 2) * math.sqrt(3))
+    spread = preprocess(preprocess.add_noise(preprocess.to_units(images)))[0].std()
+    assert 0.9 < spread < 1.1  # that of a uniform variable, but for the share of the straight line
+
+
+def test_under_an_equalised_uniform_density_a_pixel_costs_what_its_level_says():
+    """v uniform on its box has the probability 0.9 share + 0.1 / levels for each level."""
+    images = (every_level(256) ** 2 / 255).astype(np.uint8)[..., :1]
+    preprocess = ImagePreprocess.fit(images, 256, equalise=True)
+    x = preprocess.add_noise(preprocess.to_units(images))
+    log_p = level_log_density(
+        preprocess, x, lambda v: torch.full((len(v),), -preprocess.n_dims * math.log(math.sqrt(12)))
+    )
+    probability = 0.9 * np.bincount(images.ravel(), minlength=256) / images.size + 0.1 / 256
+    expected = -np.log2(probability)[images].mean((1, 2, 3))
+    np.testing.assert_allclose(bits_per_dim(log_p, preprocess.n_dims), expected, rtol=1e-10)
+
+
+def test_fixed_noise_is_one_draw_for_all_and_gaussian_noise_is_left_out():
+    images = every_level(256)
+    uniform = ImagePreprocess.fit(images, 256)
+    assert torch.equal(uniform.fixed_noise(3), uniform.fixed_noise(3))
+    assert not torch.equal(uniform.fixed_noise(3), uniform.fixed_noise(4))
+    assert uniform.fixed_noise().shape == (1, *uniform.shape)
+    assert 0 < uniform.fixed_noise().min() < uniform.fixed_noise().max() < 1 / 256
+    assert not ImagePreprocess.fit(images, 256, "gaussian", 0.01).fixed_noise().any()
 
 
 def test_padding_is_even_and_cropped_again():

@@ -1,6 +1,7 @@
 """The command line. Here, and only here, a person's mistake becomes one line and exit code 2."""
 
 import contextlib
+import dataclasses
 import io
 import os
 import re
@@ -10,9 +11,16 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
+
+from ibinn.config import Method, Precision, RunConfig, Size
+
+if TYPE_CHECKING:
+    from ibinn.checkpoint import Run
+    from ibinn.data.dataset import Dataset
+    from ibinn.data.splits import Splits
 
 # Heavy modules are imported by the commands that need them: `ibinn --help` should not wait for torch.
 
@@ -46,7 +54,194 @@ class Data:
             (show_data if self.action == "show" else fetch_data)(self, name)
 
 
-COMMANDS: dict[str, Callable[..., Data]] = {"data": Data}
+@dataclass(frozen=True)
+class Train:
+    """Train one model and write its run folder. Ctrl-C saves; the same command with --resume goes on."""
+
+    data: tyro.conf.Positional[str]
+    """A known name (see ibinn data), an image folder, a Parquet file or folder, an .npz, or a table."""
+
+    method: Method = "ibinn"
+    """ibinn, or what the paper compares it with."""
+
+    gamma: float = 1.0
+    """The knob: 0 is a density model, inf a plain classifier. For ibinn and vib."""
+
+    size: Size | None = None
+    """Network and recipe. By default tiny for tables and tiny images, small for grey images, base for colour."""
+
+    epochs: int | None = None
+    """How often the training set is gone through; by default the recipe's."""
+
+    seed: int = 0
+    """Drives the split, the start and everything random in training."""
+
+    out: Path | None = None
+    """The run folder; by default runs/DATA-METHOD-gammaG-SIZE-seedS."""
+
+    resume: bool = False
+    """Go on where the run in the folder stopped; starts afresh where there is nothing to resume."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute."""
+
+    precision: Precision = "float32"
+    """bf16: the subnets compute in bfloat16; log-dets and the mixture stay in float32."""
+
+    priors: Literal["data", "uniform", "learned"] = "data"
+    """Class weights p(y): from the training data, all equal, or learned."""
+
+    target: str | None = None
+    """With a table: the column that holds the classes."""
+
+    data_dir: Path | None = None
+    """Where known sets are looked for first. Else $IBINN_DATA, then ~/.cache/ibinn."""
+
+    set: tuple[str, ...] = ()
+    """Other settings, as in --set recipe.learning_rate=0.001 network.blocks=[4,4]; config.toml has them all."""
+
+    save_every: float = 30.0
+    """Seconds between two checkpoints."""
+
+    tensorboard: bool = False
+    """Write the epochs' numbers for TensorBoard too."""
+
+    def run(self) -> None:
+        from ibinn.data.sources import load
+        from ibinn.data.splits import split
+        from ibinn.training.recipes import configure, override
+
+        with progress(f"reading {self.data}") as on_progress:
+            dataset = load(self.data, self.data_dir, self.target, on_progress)
+        splits = split(dataset, self.seed)
+        config = configure(
+            dataset,
+            len(splits.train),
+            self.size,
+            method=self.method,
+            gamma=self.gamma,
+            seed=self.seed,
+            priors=self.priors,
+            precision=self.precision,
+            target=self.target,
+        )
+        settings = self.set if self.epochs is None else (*self.set, f"recipe.epochs={self.epochs}")
+        config = override(dataclasses.replace(config, data=self.data), settings)
+        folder = self.out or Path("runs", default_name(config))
+        train_and_tell(config, dataset, splits, folder, self)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Read the test set with a trained model and write results.json."""
+
+    run_folder: tyro.conf.Positional[Path]
+    """What ibinn train wrote."""
+
+    data: str | None = None
+    """The data, if it is not where it was at training."""
+
+    data_dir: Path | None = None
+    """Where known sets are looked for first. Else $IBINN_DATA, then ~/.cache/ibinn."""
+
+    def run(self) -> None:
+        from ibinn.checkpoint import load_run
+        from ibinn.data.sources import load
+
+        run = load_run(self.run_folder)
+        data = self.data or run.config.data
+        with progress(f"reading {data}") as on_progress:
+            dataset = load(data, self.data_dir, run.config.target, on_progress)
+        evaluate_and_tell(run, dataset, self.run_folder)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train on the handwritten digits that come with scikit-learn, evaluate, and write a run folder."""
+
+    out: Path = Path("runs", "demo")
+    """The run folder."""
+
+    seed: int = 0
+    """Drives split and start."""
+
+    def run(self) -> None:
+        print("1,797 handwritten digits of 8 x 8 pixels; gamma = 1: class and density in equal parts")
+        Train("digits", seed=self.seed, out=self.out, resume=True, device="cpu").run()
+        Evaluate(self.out).run()
+        print("next: ibinn train --help, for data of your own; docs/recipes.md, for the settings")
+
+
+Command = Data | Train | Evaluate | Demo
+COMMANDS: dict[str, Callable[..., Command]] = {
+    "demo": Demo,
+    "train": Train,
+    "evaluate": Evaluate,
+    "data": Data,
+}
+
+
+def default_name(config: RunConfig) -> str:
+    """digits-ibinn-gamma1-tiny-seed0"""
+    data = Path(config.data).stem
+    gamma = f"-gamma{config.gamma:g}" if config.method in ("ibinn", "vib") else ""
+    return f"{data}-{config.method}{gamma}-{config.size}-seed{config.seed}"
+
+
+def train_and_tell(
+    config: RunConfig, dataset: "Dataset", splits: "Splits", folder: Path, command: Train
+) -> None:
+    from ibinn.training.loop import Stopped
+    from ibinn.training.progress import Board, Lines, clock
+    from ibinn.training.run import train
+
+    board = Board(folder) if command.tensorboard else None
+    lines = Lines(config.recipe.epochs, config.recipe.batch_size, board)
+    device = chosen_device(command.device, dataset.is_images)
+    try:
+        run = train(config, dataset, splits, folder, lines, command.resume, device, command.save_every)
+    except Stopped as stop:
+        print(f"ibinn: {stop}; saved in {folder}, the same command with --resume goes on", file=sys.stderr)
+        raise SystemExit(128 + stop.number) from None
+    facts = run.facts
+    validation = facts["validation"]
+    bits = validation["bits_per_dim"]
+    print(
+        f"{config.method} on {config.data}, size {config.size}: {facts['n_parameters']:,} parameters, "
+        f"{facts['n_train']} training examples, {clock(facts['train_seconds'])} min"
+    )
+    print(
+        f"validation: error {validation['error']:.2f} %"
+        + ("" if bits is None else f", {bits:.3f} bits/dim")
+        + f" (best epoch {facts['best_epoch']} of {facts['epochs']})"
+    )
+    if not facts["converged"]:
+        print("note: the run did not converge: it is hardly better than guessing the commonest class")
+    print(f"written to {folder}")
+
+
+def evaluate_and_tell(run: "Run", dataset: "Dataset", folder: Path) -> None:
+    from ibinn.evaluation import evaluate, write_results
+
+    with progress("evaluating") as on_progress:
+        results = evaluate(run, dataset, progress=on_progress)
+    write_results(folder, results)
+    bits = "" if results.bits_per_dim is None else f", {results.bits_per_dim:.3f} bits/dim"
+    print(f"test: error {results.error:.2f} % of {results.n_test}{bits}; in {folder / 'results.json'}")
+
+
+def chosen_device(name: str, is_images: bool) -> str:
+    """auto: cuda, else mps, else cpu. Tables are computed in float64, which mps does not have."""
+    import torch
+
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        name = "cuda" if there["cuda"] else "mps" if there["mps"] and is_images else "cpu"
+    if not there[name]:
+        raise ValueError(f"there is no {name} here; use --device auto or cpu")
+    if name == "mps" and not is_images:
+        raise ValueError("tables are computed in float64, which mps does not have; use --device cpu")
+    return name
 
 
 def list_known(data_dir: Path | None) -> None:
@@ -154,12 +349,12 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def parse(arguments: list[str] | None) -> Data:
+def parse(arguments: list[str] | None) -> Command:
     """The command with its options; what tyro says about a mistake, in a box, becomes one sentence."""
     box = io.StringIO()
     try:
         with contextlib.redirect_stderr(box):
-            command: Data = tyro.extras.subcommand_cli_from_dict(
+            command: Command = tyro.extras.subcommand_cli_from_dict(
                 COMMANDS,
                 prog="ibinn",
                 args=arguments,

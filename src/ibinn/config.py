@@ -7,14 +7,106 @@ import math
 import tomllib
 import types
 import typing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
 
+Method = Literal["ibinn", "class-nll", "class-nll-fixed", "resnet", "irevnet", "vib"]
+Size = Literal["tiny", "small", "base", "paper"]
+Precision = Literal["float32", "bf16"]
+
 
 class ConfigError(ValueError):
-    """A setting that is unknown or of the wrong type: one sentence, with the nearest right one."""
+    """A setting that is unknown, of the wrong type or out of range: one sentence, with the way out."""
+
+
+def at_least(name: str, value: float, least: float) -> None:
+    """ConfigError for a smaller value, or one that is no number."""
+    if not value >= least:
+        raise ConfigError(f"{name} is {value} but must be {least} or more")
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network. Images: an entry of blocks, widths, dropouts per resolution. Vectors: dense blocks only."""
+
+    blocks: tuple[int, ...]
+    widths: tuple[int, ...]
+    dropouts: tuple[float, ...]
+    subnet: Literal["paper", "light"]
+    clamp: float
+    slope: float
+    dense_blocks: int
+    dense_width: int
+    dense_dropout: float
+    scale: float = 1.0
+    learn_scale: bool = True
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is trained. From noise on, it is about images.
+
+    learning_rate is the peak; the means get mu_rate times it. clip is for the norm of the gradient, smoothing for
+    the labels; ema is the memory of the moving average, 0 for none; training stops when the validation loss
+    has not fallen for `patience` epochs, 0 for never.
+    """
+
+    epochs: int
+    batch_size: int
+    optimizer: Literal["adamw", "sgd"]
+    learning_rate: float
+    mu_rate: float
+    weight_decay: float
+    schedule: Literal["one-cycle", "steps"]
+    clip: float
+    smoothing: float
+    ema: float
+    patience: int
+    noise: Literal["uniform", "gaussian", "both"] = "uniform"
+    sigma: float = 0.0
+    normalise: Literal["standard", "equalise"] = "standard"
+    flip: bool = False
+    crop: int = 0
+    rotation: float = 0.0
+    jitter: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        at_least("epochs", self.epochs, 1)
+        at_least("batch_size", self.batch_size, 2)
+        at_least("patience", self.patience, 0)
+        for name in ("learning_rate", "clip"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} is {getattr(self, name)} but must be positive and finite")
+        for name in ("ema", "smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)} but must be 0 or more, and less than 1")
+        at_least("weight_decay", self.weight_decay, 0)
+        at_least("mu_rate", self.mu_rate, 0)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything needed to train a model again, up to the machine: config.toml of a run folder."""
+
+    format: int
+    data: str
+    method: Method
+    gamma: float
+    size: Size
+    seed: int
+    priors: Literal["data", "uniform", "learned"]
+    precision: Precision
+    network: Network
+    recipe: Recipe
+    target: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.gamma >= 0:
+            raise ConfigError(f"gamma is {self.gamma} but must be 0 or more; inf is a plain classifier")
+        at_least("seed", self.seed, 0)
 
 
 def from_toml(cls: type[T], text: str, where: str = "the configuration") -> T:
@@ -48,6 +140,15 @@ def build(cls: type[T], values: dict[str, Any], where: str) -> T:
     if absent := [name for name in required if name not in values]:
         raise ConfigError(f"{where} lacks {', '.join(absent)}")
     return cls(**{key: convert(kinds[key], value, f"{key} in {where}") for key, value in values.items()})
+
+
+def parse_value(cls: type, key: str, text: str) -> Any:
+    """The value of a field from TOML text; bare words count as text."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    return convert(typing.get_type_hints(cls)[key], value, key)
 
 
 def nearest(key: str, known: list[str]) -> str:

@@ -58,6 +58,14 @@ def class_nll(log_q_z_given_y: Tensor, log_det: Tensor, y: Tensor, n_dims: int) 
     return -(at_label(log_q_z_given_y, y) + log_det) / n_dims
 
 
+def vib_rate(m: Tensor, log_s: Tensor, n_dims: int) -> Tensor:
+    """KL(N(m, s^2) || N(0, I)) / D, (B,), in nats per input dimension: what the VIB has in place of loss_x.
+
+    m and log_s are (B, C); D = n_dims is that of x, so that gamma means the same as for the flow.
+    """
+    return (0.5 * (m.square() + (2 * log_s).exp() - 1) - log_s).sum(1) / n_dims
+
+
 def ci_xz(loss_x: Tensor, sigma: float, n_dims: int) -> Tensor:
     """CI(X, Z_E) = D loss_x - D log(sigma) - D/2 log(2 pi e), in nats, up to O(sigma).
 

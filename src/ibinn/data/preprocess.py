@@ -4,6 +4,7 @@ Both classes answer the same methods, and their constants are buffers, so that t
 
 to_units(raw) -> x             raw values as a tensor: pixels in [0, 1), or a table's own units
 add_noise(x, generator) -> x   dequantisation or E, in those units; nothing for tables
+fixed_noise(draw) -> eps       one draw of the dequantisation for all inputs: answers that do not change
 forward(x) -> v, log_det       normalised for the network; log|det dv/dx|, (B,), in nats
 inverse(v) -> x                the way back
 to_raw(x) -> raw               levels or rows again, as NumPy
@@ -21,6 +22,8 @@ from torch.nn import functional as F
 
 Array = NDArray[Any]
 Noise = Literal["uniform", "gaussian", "both"]
+STRAIGHT = 0.1  # share of the straight line in an equalising curve
+SQRT12 = math.sqrt(12)  # one over the deviation of a uniform variable
 MARGIN = 2.0**-12  # of a level: keeps w + u inside its level through float32's rounding on the way back
 
 
@@ -28,12 +31,15 @@ class ImagePreprocess(nn.Module):
     """Images (N, H, W, C) of `levels` values 0, 1, ... <-> normalised tensors (N, C, H', W').
 
     x = w / levels, in [0, 1). Noise: uniform within a level (x then fills [0, 1)), Gaussian of deviation
-    sigma in pixel units, or both. v = (x - mean) / std per channel. Sides that are no multiple of `multiple`
-    are padded with level 0, evenly; the density is that of the padded image.
+    sigma in pixel units, or both. v = (x - mean) / std per channel; or, where a `curve` (C, levels + 1) is
+    given, v = (curve(x) - 1/2) sqrt(12), the curve rising from 0 to 1 in a straight line over each level and
+    going on so beyond. Sides that are no multiple of `multiple` are padded with level 0, evenly; the density
+    is that of the padded image.
     """
 
     mean: Tensor
     std: Tensor
+    curve: Tensor | None
 
     def __init__(
         self,
@@ -44,6 +50,7 @@ class ImagePreprocess(nn.Module):
         noise: Noise = "uniform",
         sigma: float = 0.0,
         multiple: int = 1,
+        curve: Array | Tensor | None = None,
     ) -> None:
         super().__init__()
         check_settings(shape, levels, noise, sigma)
@@ -51,15 +58,35 @@ class ImagePreprocess(nn.Module):
         self.noise, self.sigma, self.multiple = noise, sigma, multiple
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.get_default_dtype())[:, None, None])
         self.register_buffer("std", torch.as_tensor(std, dtype=torch.get_default_dtype())[:, None, None])
+        if curve is not None:
+            curve = torch.as_tensor(curve, dtype=torch.get_default_dtype())
+        self.register_buffer("curve", curve)
 
     @classmethod
     def fit(
-        cls, images: Array, levels: int, noise: Noise = "uniform", sigma: float = 0.0, multiple: int = 1
+        cls,
+        images: Array,
+        levels: int,
+        noise: Noise = "uniform",
+        sigma: float = 0.0,
+        multiple: int = 1,
+        equalise: bool = False,
     ) -> "ImagePreprocess":
-        """With mean and deviation of each channel of images (N, H, W, C), in pixel units."""
-        mean, std = channel_statistics(images, levels)
+        """With mean and deviation of each channel of images (N, H, W, C), in pixel units.
+
+        equalise=True takes the curve from the histogram of each channel (see `equalising_curve`).
+        """
+        share = level_shares(images, levels)
+        mean, std = share_statistics(share)
         height, width, n_channels = images.shape[1:]
-        return cls((height, width, n_channels), levels, mean, guarded(std), noise, sigma, multiple)
+        curve = equalising_curve(share) if equalise else None
+        return cls((height, width, n_channels), levels, mean, guarded(std), noise, sigma, multiple, curve)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments, but for mean, std and curve, to make this preprocessing again."""
+        names = ("levels", "noise", "sigma", "multiple")
+        return {"shape": self.image_shape} | {name: getattr(self, name) for name in names}
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -95,18 +122,46 @@ class ImagePreprocess(nn.Module):
     def add_noise(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """x + E: what is fed to the network in training, and averaged over in evaluation."""
         if self.noise != "gaussian":
-            u = torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype)
-            x = x + u.clamp(MARGIN, 1 - MARGIN) / self.levels
+            x = dequantise(x, self.levels, generator)
         if self.noise != "uniform":
             x = x + self.sigma * torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
         return x
 
+    def fixed_noise(self, draw: int = 0) -> Tensor:
+        """One draw of the uniform noise, (1, C, H', W'), for all images alike; nothing where there is none."""
+        nothing = torch.zeros(1, *self.shape, device="cpu", dtype=self.mean.dtype)
+        if self.noise == "gaussian":
+            return nothing
+        return dequantise(nothing, self.levels, torch.Generator().manual_seed(draw))
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        log_det = -self.std.log().sum() * (x.shape[2] * x.shape[3])
-        return (x - self.mean) / self.std, log_det.expand(x.shape[0])
+        if self.curve is None:
+            log_det = -self.std.log().sum() * (x.shape[2] * x.shape[3])
+            return (x - self.mean) / self.std, log_det.expand(x.shape[0])
+        w = x.detach().mul(self.levels).floor().clamp(0, self.levels - 1)
+        low, slope = self._piece(w.long())
+        return (low + (x * self.levels - w) * slope), (slope * self.levels).log().flatten(1).sum(1)
 
     def inverse(self, v: Tensor) -> Tensor:
-        return v * self.std + self.mean
+        if self.curve is None:
+            return v * self.std + self.mean
+        knots = SQRT12 * (self.curve - 0.5)
+        w = torch.stack(
+            [
+                torch.bucketize(v[:, c].detach().contiguous(), knots[c, 1:-1], right=True)
+                for c in range(v.shape[1])
+            ],
+            1,
+        )
+        low, slope = self._piece(w)
+        return (w + (v - low) / slope) / self.levels
+
+    def _piece(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """v at the beginning of level w (B, C, H, W), and its rise over that level."""
+        assert self.curve is not None
+        knots = SQRT12 * (self.curve - 0.5)
+        channel = torch.arange(w.shape[1], device=w.device)[:, None, None]
+        return knots[channel, w], SQRT12 * self.curve.diff()[channel, w]
 
     def to_raw(self, x: Tensor) -> Array:
         """x (N, C, H', W') -> levels (N, H, W, C), uint8; what lies outside of [0, 1) is clipped."""
@@ -161,6 +216,9 @@ class TablePreprocess(nn.Module):
     def add_noise(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return x
 
+    def fixed_noise(self, draw: int = 0) -> Tensor:
+        return torch.zeros(())
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return (x - self.mean) / self.std, -self.std.log().sum().expand(x.shape[0])
 
@@ -171,17 +229,43 @@ class TablePreprocess(nn.Module):
         return x.cpu().numpy()
 
 
+def dequantise(x: Tensor, levels: int, generator: torch.Generator | None = None) -> Tensor:
+    """x + u / levels, u uniform in [0, 1) but for a margin."""
+    u = torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+    return x + u.clamp(MARGIN, 1 - MARGIN) / levels
+
+
 def channel_statistics(images: Array, levels: int) -> tuple[Array, Array]:
-    """Mean and deviation of w / levels for each channel of (N, H, W, C), exactly, a chunk at a time."""
+    """Mean and deviation of w / levels for each channel of (N, H, W, C), exactly."""
+    return share_statistics(level_shares(images, levels))
+
+
+def level_shares(images: Array, levels: int) -> Array:
+    """How often each level occurs in each channel of (N, H, W, C): (C, levels), rows summing to 1."""
     counts = np.zeros((images.shape[3], levels), dtype=np.int64)
     step = max(1, 2**24 // max(1, images[:1].size))  # some 16 million values at a time
     for start in range(0, len(images), step):
         chunk = np.moveaxis(images[start : start + step], -1, 0).reshape(len(counts), -1)
         counts += np.stack([np.bincount(channel, minlength=levels) for channel in chunk])
-    share = counts / counts.sum(1, keepdims=True)
-    values = np.arange(levels) / levels
+    return np.asarray(counts / counts.sum(1, keepdims=True))
+
+
+def share_statistics(share: Array) -> tuple[Array, Array]:
+    """Mean and deviation of w / levels from level_shares, each (C,)."""
+    values = np.arange(share.shape[1]) / share.shape[1]
     mean = share @ values
     return mean, np.sqrt((share * (values - mean[:, None]) ** 2).sum(1))
+
+
+def equalising_curve(share: Array) -> Array:
+    """The cumulative histogram of each channel, (C, levels + 1), mixed with a straight line.
+
+    It gives the levels that are frequent, such as a black background, the room in v that a density wants for
+    them. The line keeps rare levels from being squeezed into the rounding of float32.
+    """
+    rise = (1 - STRAIGHT) * share + STRAIGHT / share.shape[1]
+    curve = np.concatenate([np.zeros((len(share), 1)), rise.cumsum(1)], axis=1)
+    return np.asarray(curve / curve[:, -1:])
 
 
 def guarded(std: Array, size: Array | float = 1.0) -> Array:

@@ -27,26 +27,63 @@ def conv_subnet(
     The 1x1 convolution starts at 0, so that every coupling starts as the identity: from a He start,
     sixty blocks that each shrink x by 0.75 bury it under the shifts, and no inverse finds it again.
     """
+    check_passive(n_in)
+    layers: list[nn.Module] = [nn.ReLU()] if first_relu else []
+    layers += conv_norm_relu(n_in, width) + conv_norm_relu(width, width, stride)
+    if dropout:
+        layers.append(nn.Dropout2d(dropout))
+    return Subnet(*layers, zero_conv(width, n_out, 1), ndim=4)
+
+
+def light_subnet(
+    n_in: int,
+    n_out: int,
+    width: int,
+    stride: int = 1,
+    dropout: float = 0.0,
+    first_relu: bool = False,
+) -> Subnet:
+    """3x3 conv, SiLU, 1x1 conv (3x3 where strided), SiLU, channel dropout, 3x3 conv that starts at 0.
+
+    Ours, for CPUs: the wide step is a matrix product, and nothing depends on the batch. first_relu is for
+    the signature of conv_subnet; a coupling reads the sign of its input, so it is left out here.
+    """
+    check_passive(n_in)
+    layers: list[nn.Module] = [he_conv(n_in, width, 3), nn.SiLU()]
+    layers += [he_conv(width, width, 1 if stride == 1 else 3, stride), nn.SiLU()]
+    if dropout:
+        layers.append(nn.Dropout2d(dropout))
+    return Subnet(*layers, zero_conv(width, n_out, 3), ndim=4)
+
+
+def check_passive(n_in: int) -> None:
     if n_in < 1:
         raise ValueError(
             "a convolutional coupling needs at least 2 channels, one passive and one active; "
             "squeeze images of one channel first"
         )
-    layers: list[nn.Module] = [nn.ReLU()] if first_relu else []
-    layers += conv_norm_relu(n_in, width) + conv_norm_relu(width, width, stride)
-    if dropout:
-        layers.append(nn.Dropout2d(dropout))
-    last = nn.Conv2d(width, n_out, 1)
-    for parameter in last.parameters():
+
+
+def he_conv(n_in: int, n_out: int, size: int, stride: int = 1, bias: bool = True) -> nn.Conv2d:
+    """A convolution that keeps the sides, or divides them by its stride, from a He start."""
+    conv = nn.Conv2d(n_in, n_out, size, stride=stride, padding=size // 2, bias=bias)
+    nn.init.kaiming_normal_(conv.weight)
+    if conv.bias is not None:
+        nn.init.zeros_(conv.bias)
+    return conv
+
+
+def zero_conv(n_in: int, n_out: int, size: int) -> nn.Conv2d:
+    """A convolution that starts at 0."""
+    conv = nn.Conv2d(n_in, n_out, size, padding=size // 2)
+    for parameter in conv.parameters():
         nn.init.zeros_(parameter)
-    return Subnet(*layers, last, ndim=4)
+    return conv
 
 
 def conv_norm_relu(n_in: int, n_out: int, stride: int = 1) -> list[nn.Module]:
     """3x3 conv from a He start, batch-norm, ReLU. No bias: batch-norm would take it out again."""
-    conv = nn.Conv2d(n_in, n_out, 3, stride=stride, padding=1, bias=False)
-    nn.init.kaiming_normal_(conv.weight)
-    return [conv, nn.BatchNorm2d(n_out), nn.ReLU()]
+    return [he_conv(n_in, n_out, 3, stride, bias=False), nn.BatchNorm2d(n_out), nn.ReLU()]
 
 
 def dense_subnet(n_in: int, n_out: int, width: int, dropout: float = 0.0) -> Subnet:

@@ -2,17 +2,21 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Literal, NamedTuple
+
+from torch import nn
 
 from ibinn.flows.base import Bijection, Chain
-from ibinn.flows.coupling import AffineCoupling
+from ibinn.flows.coupling import AffineCoupling, SubnetFactory
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
 from ibinn.flows.mixing import ActNorm, Permute, Rotate
-from ibinn.flows.subnets import conv_subnet, dense_subnet
+from ibinn.flows.subnets import conv_subnet, dense_subnet, light_subnet
 
 Shape = tuple[int, int, int]
+SUBNETS = {"paper": conv_subnet, "light": light_subnet}
 LARGEST_ROTATION = 512  # vectors beyond get a plain permutation: a dense matrix would outweigh the net
 
 
@@ -47,47 +51,95 @@ def image_flow(
     scale: float = 1.0,
     learn_scale: bool = True,
     seed: int = 0,
+    subnet: str = "paper",
+    clamp: float = 0.7,
+    slope: float = 0.1,
 ) -> Chain:
     """Coupling blocks at several resolutions, each half the one before, then DCT and dense blocks.
 
     shape is (C, H, W). blocks, widths of the subnets and dropouts have one entry per resolution; a single
     number stands for all of them, and a single number of blocks for as many resolutions as the sides
     allow, three at most. Images of one channel are squeezed first, since a coupling needs two. seed draws
-    the fixed mixes of the channels; the weights come from torch's own generator.
+    the fixed mixes of the channels; the weights come from torch's own generator. subnet is one of SUBNETS;
+    clamp and slope are those of the convolutional couplings.
     """
+    finish = partial(block, seed=seed, scale=scale, learn_scale=learn_scale)
+    layers: list[Bijection] = []
+    for stage in image_stages(
+        shape, blocks, widths, dropouts, dense_blocks, dense_width, dense_dropout, subnet
+    ):
+        n_out = stage.n_channels
+        match stage.kind:
+            case "squeeze":
+                layers.append(Squeeze())
+            case "down":  # twice the slope: the authors' choice where they downsample
+                down = DownsampleCoupling(n_out // 4, stage.subnet, clamp, 2 * slope)
+                layers += finish(down, n_out, stage.number)
+            case "conv":
+                layers += finish(AffineCoupling(n_out, stage.subnet, clamp, slope), n_out, stage.number)
+            case "pool":
+                layers.append(DCTPool(stage.shape))
+            case "dense":
+                layers += finish(dense_coupling(n_out, stage.subnet, slope), n_out, stage.number)
+    return Chain(*layers)
+
+
+class Stage(NamedTuple):
+    """A step of a network on images: what it does, the channels it puts out, its subnet, its number as a block."""
+
+    kind: Literal["squeeze", "down", "conv", "pool", "dense"]
+    n_channels: int
+    subnet: SubnetFactory = nn.Identity
+    number: int = 0
+    shape: Shape = (0, 0, 0)
+
+
+def image_stages(
+    shape: Shape,
+    blocks: int | Sequence[int],
+    widths: int | Sequence[int],
+    dropouts: float | Sequence[float],
+    dense_blocks: int,
+    dense_width: int,
+    dense_dropout: float,
+    subnet: str,
+) -> Iterator[Stage]:
+    """The steps from an image to a vector that the flow and the ResNet share; arguments as for image_flow."""
     check_shape(shape)
+    if subnet not in SUBNETS:
+        raise ValueError(f"subnet is {subnet!r} but must be one of {', '.join(SUBNETS)}")
     if isinstance(blocks, int):
         blocks = [blocks] * min(3, 1 + possible_halvings(shape) - (shape[0] == 1))
     widths = [widths] * len(blocks) if isinstance(widths, int) else widths
     dropouts = [dropouts] * len(blocks) if isinstance(dropouts, float | int) else dropouts
     check_levels(shape, blocks, widths, dropouts)
-    numbers = itertools.count()  # of the coupling blocks, in order
-    finish = partial(block, seed=seed, scale=scale, learn_scale=learn_scale)
-    layers: list[Bijection] = []
+    numbers = itertools.count()  # of the blocks, in order
     n_channels, height, width = shape
     if n_channels == 1:
-        layers.append(Squeeze())
         n_channels, height, width = 4, height // 2, width // 2
+        yield Stage("squeeze", n_channels)
     for level, (n_blocks, subnet_width, dropout) in enumerate(zip(blocks, widths, dropouts, strict=True)):
-        subnet = partial(conv_subnet, width=subnet_width, dropout=dropout)
+        conv = partial(SUBNETS[subnet], width=subnet_width, dropout=dropout)
         if level > 0:
-            number = next(numbers)
-            strided = partial(subnet, stride=2, first_relu=number > 0)
-            down = DownsampleCoupling(n_channels, strided, slope=0.2)  # 0.2: the authors' factor here
             n_channels, height, width = 4 * n_channels, height // 2, width // 2
-            layers += finish(down, n_channels, number)
+            number = next(numbers)
+            yield Stage("down", n_channels, partial(conv, stride=2, first_relu=number > 0), number)
         for number in itertools.islice(numbers, n_blocks):
-            coupling = AffineCoupling(n_channels, partial(subnet, first_relu=number > 0))
-            layers += finish(coupling, n_channels, number)
-    layers.append(DCTPool((n_channels, height, width)))
+            yield Stage("conv", n_channels, partial(conv, first_relu=number > 0), number)
+    n_dims = math.prod(shape)
+    yield Stage("pool", n_dims, shape=(n_channels, height, width))
+    dense = partial(dense_subnet, width=dense_width, dropout=dense_dropout)
     for number in itertools.islice(numbers, dense_blocks):
-        coupling = dense_coupling(math.prod(shape), dense_width, dense_dropout)
-        layers += finish(coupling, math.prod(shape), number)
-    return Chain(*layers)
+        yield Stage("dense", n_dims, dense, number)
 
 
 def dense_flow(
-    n_features: int, blocks: int = 8, width: int = 128, dropout: float = 0.0, seed: int = 0
+    n_features: int,
+    blocks: int = 8,
+    width: int = 128,
+    dropout: float = 0.0,
+    seed: int = 0,
+    slope: float = 0.1,
 ) -> Chain:
     """Dense coupling blocks over plain vectors of n_features >= 1.
 
@@ -95,15 +147,16 @@ def dense_flow(
     """
     if n_features < 1 or blocks < 1:
         raise ValueError(f"dense_flow needs at least 1 feature and 1 block, not {n_features} and {blocks}")
+    subnet = partial(dense_subnet, width=width, dropout=dropout)
     layers: list[Bijection] = []
     for number in range(blocks):
-        layers += block(dense_coupling(n_features, width, dropout), n_features, number, seed)
+        layers += block(dense_coupling(n_features, subnet, slope), n_features, number, seed)
     return Chain(*layers)
 
 
-def dense_coupling(n_features: int, width: int, dropout: float) -> AffineCoupling:
-    """An affine coupling with a dense subnet and the authors' clamp of 2."""
-    return AffineCoupling(n_features, partial(dense_subnet, width=width, dropout=dropout), clamp=2.0)
+def dense_coupling(n_features: int, subnet: SubnetFactory, slope: float = 0.1) -> AffineCoupling:
+    """An affine coupling over vectors, with the authors' clamp of 2."""
+    return AffineCoupling(n_features, subnet, clamp=2.0, slope=slope)
 
 
 def block(

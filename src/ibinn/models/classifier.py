@@ -18,6 +18,9 @@ class GenerativeClassifier(nn.Module):
     statistics and dropout enter them.
     """
 
+    has_density = True
+    can_sample = True
+
     def __init__(self, flow: Bijection, mixture: GaussianMixture) -> None:
         super().__init__()
         self.flow = flow

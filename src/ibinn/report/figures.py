@@ -1,6 +1,6 @@
 """Numbers -> Figure. No model is asked here, and only `save_figure` writes."""
 
-import os
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,8 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
+
+from ibinn.files import write_whole
 
 # Okabe and Ito's palette: colour-blind readers can tell them apart.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
@@ -59,9 +61,9 @@ def save_figure(figure: Figure, stem: Path) -> None:
     stem.parent.mkdir(parents=True, exist_ok=True)
     with rc_context(STYLE):
         for suffix in ("png", "pdf"):
-            part = stem.with_name(f".{stem.name}.{suffix}.part")
-            figure.savefig(part, format=suffix)
-            os.replace(part, stem.with_name(f"{stem.name}.{suffix}"))
+            drawn = io.BytesIO()
+            figure.savefig(drawn, format=suffix)
+            write_whole(stem.with_name(f"{stem.name}.{suffix}"), drawn.getvalue())
 
 
 def draw_noise_amplification(spaces: Sequence[Space]) -> Figure:

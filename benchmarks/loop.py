@@ -1,0 +1,73 @@
+"""What the training loop costs beside forward, backward and step, on a `small` network of 28 x 28 grey images.
+
+A step of the loop (batch from the array, noise, normalisation, loss, clipping, moving average, checks, counting)
+against forward, backward and optimiser step alone on a batch that is at hand. Both are measured in turns, and the
+best of several rounds counts: other work on the machine only ever adds time.
+"""
+
+import math
+import time
+
+import numpy as np
+import torch
+
+from ibinn.data.dataset import Dataset, Part
+from ibinn.data.splits import split
+from ibinn.training.loop import Loop
+from ibinn.training.progress import Lines
+from ibinn.training.recipes import configure
+from ibinn.training.run import Trainer
+
+ROUNDS, STEPS = 6, 8
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(4000, 28, 28, 1), dtype=np.uint8)
+    names = tuple("0123456789")
+    dataset = Dataset("random", Part(images, np.arange(4000) % 10), None, names, 256)
+    splits = split(dataset, 0)
+    settings = {"method": "ibinn", "gamma": 1.0, "seed": 0, "priors": "data", "precision": "float32"}
+    config = configure(dataset, len(splits.train), "small", **settings)
+    trainer = Trainer(config, dataset, splits)
+    loop = trainer.loop(None, Lines(config.recipe.epochs, config.recipe.batch_size), math.inf)
+    whole, bare = [], []
+    for number in range(ROUNDS):
+        whole.append(seconds_of(loop_steps, loop))
+        bare.append(seconds_of(bare_steps, loop))
+        print(f"round {number + 1}: loop {1e3 * whole[-1]:.1f} ms, bare {1e3 * bare[-1]:.1f} ms per step")
+    overhead = 100 * (min(whole) / min(bare) - 1)
+    print(
+        f"loop {1e3 * min(whole):.1f} ms, bare {1e3 * min(bare):.1f} ms per step of {config.recipe.batch_size}"
+    )
+    print(f"overhead {overhead:.1f} %; {torch.get_num_threads()} threads")
+
+
+def seconds_of(work: object, loop: Loop) -> float:
+    start = time.perf_counter()
+    work(loop)  # type: ignore[operator]
+    return (time.perf_counter() - start) / STEPS
+
+
+def loop_steps(loop: Loop) -> None:
+    loop.position.batch = 0
+    for number, rows in enumerate(loop.batches.epoch(0)):
+        if number == STEPS:
+            return
+        loop.step(rows)
+        loop.position.batch += 1
+        loop.watcher.step(loop.position, len(loop.batches))
+        loop.look_up()
+
+
+def bare_steps(loop: Loop) -> None:
+    v, log_det, y = loop.fetch(next(loop.batches.epoch(0)), loop.generator)
+    loop.objective.train()
+    for _ in range(STEPS):
+        loop.optimizer.zero_grad()
+        loop.objective(v, log_det, y).loss.mean().backward()
+        loop.optimizer.step()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""The run folder: config.toml, model.safetensors, history.jsonl, checkpoint/. No pickle, nothing half-written.
+
+model.safetensors holds all tensors of preprocessing and model, and the calibration scores; its metadata hold what
+else is needed to use the model, so that the file alone, without the training data, is enough.
+"""
+
+import dataclasses
+import json
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from ibinn.config import RunConfig, from_toml, to_toml
+from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
+from ibinn.files import write_whole
+from ibinn.models.methods import build_model
+from ibinn.models.pipeline import Pipeline, Preprocess
+
+FORMAT = 1  # of the run folder
+CONFIG, MODEL, HISTORY, STATE = (
+    "config.toml",
+    "model.safetensors",
+    "history.jsonl",
+    "checkpoint/state.safetensors",
+)
+
+
+class RunError(ValueError):
+    """Something is wrong with a run folder: one sentence, with the way out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A trained model with what belongs to it.
+
+    h (nats per dimension) and the calibration scores are those of typicality, in the units of the raw inputs,
+    and None without a density. facts: what is worth knowing about the training, such as its seconds.
+    """
+
+    config: RunConfig
+    pipeline: Pipeline
+    class_names: tuple[str, ...]
+    h: float | None
+    calibration_scores: NDArray[np.float64] | None
+    facts: dict[str, Any]
+
+
+def save_run(folder: Path, run: Run) -> None:
+    """Write model.safetensors, which makes the run a finished one."""
+    tensors = {f"pipeline.{k}": v for k, v in run.pipeline.state_dict().items()}
+    if run.calibration_scores is not None:
+        tensors["calibration_scores"] = torch.from_numpy(run.calibration_scores)
+    about = {
+        "config": to_toml(run.config),
+        "preprocess": preprocess_settings(run.pipeline.preprocess),
+        "class_names": run.class_names,
+        "h": run.h,
+        "facts": run.facts,
+    }
+    write_tensors(folder / MODEL, tensors, about)
+
+
+def load_run(folder: Path, device: torch.device | str = "cpu") -> Run:
+    """The trained model of a run folder, in evaluation mode."""
+    path = folder / MODEL
+    if not path.is_file():
+        if (folder / CONFIG).is_file():
+            raise RunError(f"the run in {folder} is not finished; go on with: ibinn train ... --resume")
+        raise RunError(f"{folder} is no run folder: it holds no {MODEL}; ibinn train makes one")
+    tensors, about = read_tensors(path)
+    try:
+        config = from_toml(RunConfig, about["config"], f"the configuration in {path}")
+        scores = tensors.pop("calibration_scores", None)
+        state = {name.removeprefix("pipeline."): value for name, value in tensors.items()}
+        pipeline = rebuild(config, about, state).to(device)
+        return Run(
+            config,
+            pipeline,
+            tuple(about["class_names"]),
+            about["h"],
+            None if scores is None else scores.numpy(),
+            about["facts"],
+        )
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise RunError(f"{path} does not fit this version of ibinn; train the model again") from error
+
+
+def rebuild(config: RunConfig, about: dict[str, Any], state: dict[str, Tensor]) -> Pipeline:
+    """The pipeline from its settings and tensors, in evaluation mode."""
+    dtype = torch.float64 if about["preprocess"]["kind"] == "table" else torch.float32
+    with default_dtype(dtype):
+        preprocess = make_preprocess(about["preprocess"], state)
+        pipeline = Pipeline(preprocess, build_model(config, preprocess.shape, len(about["class_names"])))
+        pipeline.load_state_dict(state)
+    return pipeline.eval()
+
+
+class default_dtype:
+    """torch's default dtype for the time of a with-block."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def __enter__(self) -> None:
+        self.before = torch.get_default_dtype()
+        torch.set_default_dtype(self.dtype)
+
+    def __exit__(self, *error: object) -> None:
+        torch.set_default_dtype(self.before)
+
+
+def preprocess_settings(preprocess: Preprocess) -> dict[str, Any]:
+    if isinstance(preprocess, TablePreprocess):
+        return {"kind": "table"}
+    return {"kind": "images", **preprocess.settings}
+
+
+def make_preprocess(settings: dict[str, Any], state: dict[str, Tensor]) -> Preprocess:
+    """Shapes of the buffers come from the state, and so do their values."""
+    settings = dict(settings)
+    buffers = {
+        name.removeprefix("preprocess."): value
+        for name, value in state.items()
+        if name.startswith("preprocess.")
+    }
+    if settings.pop("kind") == "table":
+        return TablePreprocess(**buffers)
+    settings["shape"] = tuple(settings["shape"])
+    curve = buffers.get("curve")
+    return ImagePreprocess(
+        **settings, mean=buffers["mean"].flatten(), std=buffers["std"].flatten(), curve=curve
+    )
+
+
+def write_config(folder: Path, config: RunConfig) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / CONFIG, to_toml(config))
+
+
+def read_config(path: Path) -> RunConfig:
+    """A config.toml; one of another format is refused."""
+    text = path.read_text(encoding="utf-8")
+    config = from_toml(RunConfig, text, str(path))
+    if config.format != FORMAT:
+        raise RunError(
+            f"{path} has format {config.format} but this version of ibinn knows {FORMAT}; "
+            f"train again, or use the version that wrote it"
+        )
+    return config
+
+
+def write_history(folder: Path, history: list[dict[str, Any]]) -> None:
+    write_whole(folder / HISTORY, "".join(json.dumps(line) + "\n" for line in history))
+
+
+def save_state(
+    folder: Path, config: RunConfig, tensors: dict[str, Tensor], position: dict[str, Any]
+) -> None:
+    """The checkpoint of a run that is not finished."""
+    path = folder / STATE
+    path.parent.mkdir(exist_ok=True)
+    write_tensors(path, tensors, {"config": to_toml(config), "position": position})
+
+
+def load_state(folder: Path, config: RunConfig) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Tensors and position to go on from; None where there is no checkpoint."""
+    path = folder / STATE
+    if not path.is_file():
+        return None
+    tensors, about = read_tensors(path)
+    if about.get("config") != to_toml(config):
+        raise RunError(
+            f"{path} belongs to another run, with other settings; delete it to start afresh, or use another --out"
+        )
+    return tensors, about["position"]
+
+
+def drop_state(folder: Path) -> None:
+    """Remove the checkpoint of a finished run."""
+    shutil.rmtree((folder / STATE).parent, ignore_errors=True)
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    """A safetensors file; what is said about the tensors is JSON in its metadata, with a checksum over all."""
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    text = json.dumps({"format": FORMAT, **about})
+    metadata = {"format": "pt", "ibinn": text, "checksum": str(checksum(plain, text))}
+    write_whole(path, save(plain, metadata=metadata))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and what was said about them; RunError for a file that is damaged, foreign or of another format."""
+    content = path.read_bytes()
+    try:
+        tensors = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        text = header["__metadata__"]["ibinn"]
+        about: dict[str, Any] = json.loads(text)
+        whole = header["__metadata__"]["checksum"] == str(checksum(tensors, text))
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise RunError(
+            f"{path} is damaged, or was not written by ibinn; delete it, or restore it from a copy"
+        ) from error
+    if about.get("format") != FORMAT:
+        raise RunError(
+            f"{path} has format {about.get('format')} but this version of ibinn knows {FORMAT}; "
+            f"train again, or use the version that wrote it"
+        )
+    if not whole:
+        raise RunError(f"{path} is damaged: its checksum is wrong; delete it, or restore it from a copy")
+    return tensors, about
+
+
+def checksum(tensors: dict[str, Tensor], text: str) -> int:
+    """CRC-32 over the text, and over name, kind and bytes of each tensor."""
+    total = zlib.crc32(text.encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        total = zlib.crc32(f"{name} {value.dtype} {tuple(value.shape)}".encode(), total)
+        total = zlib.crc32(value.numpy().tobytes(), total)
+    return total

@@ -1,0 +1,30 @@
+"""Files that are written whole or not at all. Imports nothing of ours."""
+
+import os
+from pathlib import Path
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Replace path by content: a temporary name beside it, fsync, rename. After an error path is as it was."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with open(part, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        sync_folder(path.parent)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in this folder survive a power cut, where the system can do that."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,154 @@
+"""What the paper compares with: ResNet, i-RevNet and VIB, behind the methods of the generative classifier.
+
+has_density and can_sample tell what a model can do. forward(x) gives log q(y|x) (B, K) and, in place of the
+log-density that these models do not have, None.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ibinn.flows.base import Bijection
+from ibinn.flows.coupling import SubnetFactory
+from ibinn.flows.dct import DCTPool
+from ibinn.flows.downsample import Squeeze
+from ibinn.models.architectures import image_stages
+from ibinn.precision import full_precision
+
+
+class SoftmaxClassifier(nn.Module):
+    """log q(y|x) = log-softmax(W features(x) + b), features giving vectors (B, n_features)."""
+
+    has_density = False
+    can_sample = False
+
+    def __init__(self, features: nn.Module, n_features: int, n_classes: int) -> None:
+        super().__init__()
+        self.features = features
+        self.readout = nn.Linear(n_features, n_classes)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """(B, K), in float32 or better."""
+        return full_precision(self.readout(self.features(x)))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        """log q(y|x) (B, K), and None: there is no density."""
+        return F.log_softmax(self.logits(x), dim=1), None
+
+    def log_q_y_given_x(self, x: Tensor) -> Tensor:
+        """log q(y|x), (B, K)."""
+        return self(x)[0]  # type: ignore[no-any-return]
+
+
+class ResNet(SoftmaxClassifier):
+    """The flow's network with a residual block in place of each coupling block; not invertible."""
+
+
+class IRevNet(SoftmaxClassifier):
+    """The flow itself with a linear read-out of z: invertible, but trained as a plain classifier."""
+
+    features: Bijection
+
+    def logits(self, x: Tensor) -> Tensor:
+        return full_precision(self.readout(self.features(x)[0]))
+
+    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x (B, ...) -> z (B, D), log|det dz/dx| (B,)."""
+        return self.features(x)
+
+    def decode(self, z: Tensor) -> Tensor:
+        """z (B, D) -> x (B, ...): the inverse of encode."""
+        return self.features.inverse(z)
+
+
+class VIB(SoftmaxClassifier):
+    """Variational information bottleneck (Alemi et al. 2017): x -> N(m(x), s(x)^2) -> linear decoder.
+
+    In training one draw of the code is decoded; in evaluation mode the probabilities of n_draws draws are
+    averaged, the same draws of the noise for every input, so that no answer depends on the batch it came in.
+    """
+
+    draws: Tensor
+
+    def __init__(
+        self, features: nn.Module, n_features: int, n_classes: int, n_code: int = 128, n_draws: int = 12
+    ) -> None:
+        super().__init__(features, n_code, n_classes)
+        self.encoder = nn.Linear(n_features, 2 * n_code)
+        generator = torch.Generator().manual_seed(0)
+        draws = torch.randn(n_draws, n_code, generator=generator, device="cpu", dtype=torch.float64)
+        self.register_buffer("draws", draws.to(self.encoder.weight))
+
+    def code(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """m (B, C) and log s (B, C) of the code's Gaussian."""
+        m, raw = full_precision(self.encoder(self.features(x))).chunk(2, dim=1)
+        return m, F.softplus(raw + math.log(math.e - 1)).clamp_min(1e-6).log()
+
+    def decode(self, m: Tensor, log_s: Tensor) -> Tensor:
+        """log q(y|x), (B, K): of one random draw of the code in training, averaged over the fixed draws else."""
+        noise = torch.randn_like(m)[:, None] if self.training else self.draws
+        codes = m[:, None] + log_s.exp()[:, None] * noise  # (B, draws, C)
+        log_q_y = F.log_softmax(full_precision(self.readout(codes)), dim=2)
+        return log_q_y.logsumexp(1) - math.log(codes.shape[1])
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        return self.decode(*self.code(x)), None
+
+
+class Residual(nn.Module):
+    """skip(x) + subnet(x)."""
+
+    def __init__(self, subnet: nn.Module, skip: nn.Module | None = None) -> None:
+        super().__init__()
+        self.subnet, self.skip = subnet, skip or nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept: Tensor = self.skip(x)
+        change: Tensor = self.subnet(x)
+        return kept + change
+
+
+class Reshaped(nn.Module):
+    """What a parameter-free bijection does to the shape of x, without its log-det."""
+
+    def __init__(self, layer: Bijection) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
+def residual_image_features(
+    shape: tuple[int, int, int],
+    blocks: tuple[int, ...],
+    widths: tuple[int, ...],
+    dropouts: tuple[float, ...],
+    dense_blocks: int,
+    dense_width: int,
+    dense_dropout: float,
+    subnet: str,
+) -> nn.Sequential:
+    """(B, C, H, W) -> (B, C*H*W), the ResNet's body: arguments and subnets of image_flow."""
+    layers: list[nn.Module] = []
+    for stage in image_stages(
+        shape, blocks, widths, dropouts, dense_blocks, dense_width, dense_dropout, subnet
+    ):
+        n_out = stage.n_channels
+        match stage.kind:
+            case "squeeze":
+                layers.append(Reshaped(Squeeze()))
+            case "down":
+                layers.append(Residual(stage.subnet(n_out // 4, n_out), Reshaped(Squeeze())))
+            case "pool":
+                layers.append(Reshaped(DCTPool(stage.shape)))
+            case "conv" | "dense":
+                layers.append(Residual(stage.subnet(n_out, n_out)))
+    return nn.Sequential(*layers)
+
+
+def residual_vector_features(n_features: int, blocks: int, subnet: SubnetFactory) -> nn.Sequential:
+    """(B, D) -> (B, D): residual blocks with dense subnets."""
+    return nn.Sequential(*[Residual(subnet(n_features, n_features)) for _ in range(blocks)])

@@ -1,0 +1,190 @@
+"""Sizes and recipes: which network, trained how. Each choice is told of in docs/recipes.md."""
+
+import dataclasses
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from ibinn.checkpoint import FORMAT
+from ibinn.config import ConfigError, Network, Recipe, RunConfig, Size, nearest, parse_value
+from ibinn.data.dataset import Dataset
+from ibinn.mixture import GaussianMixture
+
+NETWORKS: dict[Size, Network] = {
+    "tiny": Network(
+        blocks=(4, 4),
+        widths=(32, 64),
+        dropouts=(0.0, 0.0),
+        subnet="light",
+        clamp=2.0,
+        slope=0.5,
+        dense_blocks=4,
+        dense_width=128,
+        dense_dropout=0.0,
+    ),
+    "small": Network(
+        blocks=(8, 8),
+        widths=(48, 96),
+        dropouts=(0.0, 0.0),
+        subnet="light",
+        clamp=2.0,
+        slope=0.5,
+        dense_blocks=1,
+        dense_width=256,
+        dense_dropout=0.0,
+    ),
+    "base": Network(
+        blocks=(8, 12, 12),
+        widths=(48, 96, 128),
+        dropouts=(0.0, 0.0, 0.0),
+        subnet="light",
+        clamp=2.0,
+        slope=0.5,
+        dense_blocks=1,
+        dense_width=512,
+        dense_dropout=0.0,
+    ),
+    "paper": Network(
+        blocks=(8, 24, 24),
+        widths=(16, 32, 64),
+        dropouts=(0.0, 0.0, 0.25),
+        subnet="paper",
+        clamp=0.7,
+        slope=0.1,
+        dense_blocks=2,
+        dense_width=1024,
+        dense_dropout=0.5,
+        scale=0.75,
+    ),
+}
+
+OURS = Recipe(
+    epochs=20,
+    batch_size=128,
+    optimizer="adamw",
+    learning_rate=2e-3,
+    mu_rate=3.0,
+    weight_decay=1e-4,
+    schedule="one-cycle",
+    clip=1.0,
+    smoothing=0.05,
+    ema=0.995,
+    patience=10,
+    normalise="equalise",
+)
+RECIPES: dict[Size, Recipe] = {
+    "tiny": dataclasses.replace(OURS, epochs=40, batch_size=64, ema=0.98),
+    "small": OURS,
+    "base": dataclasses.replace(OURS, epochs=60, flip=True, crop=2),
+    "paper": Recipe(
+        epochs=450,
+        batch_size=128,
+        optimizer="sgd",
+        learning_rate=0.07,
+        mu_rate=3.0,
+        weight_decay=1e-4,
+        schedule="steps",
+        clip=8.0,
+        smoothing=0.05,
+        ema=0.0,
+        patience=0,
+        noise="gaussian",
+        sigma=1e-3,
+        flip=True,
+        crop=2,
+        rotation=12.0,
+        jitter=(0.1, 0.1, 0.05),
+    ),
+}
+MIN_STEPS = 1000  # of a tiny run: small tables get more epochs
+
+
+def default_size(dataset: Dataset) -> Size:
+    """tiny for tables and images up to 16 x 16, small for grey images, base for colour."""
+    if not dataset.is_images or max(dataset.shape[:2]) <= 16:
+        return "tiny"
+    return "small" if dataset.shape[2] == 1 else "base"
+
+
+def configure(dataset: Dataset, n_train: int, size: Size | None = None, **settings: Any) -> RunConfig:
+    """The configuration for a data set: network and recipe of the size, where `settings` do not say otherwise."""
+    size = size or default_size(dataset)
+    network, recipe = NETWORKS[size], RECIPES[size]
+    if not dataset.is_images:
+        if size == "paper":
+            raise ConfigError(
+                "the paper's network is for images; for a table use --size tiny, small or base"
+            )
+        network = dataclasses.replace(network, blocks=(), widths=(), dropouts=(), dense_blocks=8)
+        recipe = dataclasses.replace(recipe, flip=False, crop=0)
+    batch_size = max(2, min(recipe.batch_size, n_train // 8))
+    epochs = recipe.epochs
+    if size == "tiny":
+        epochs = max(epochs, math.ceil(MIN_STEPS / max(1, n_train // batch_size)))
+    recipe = dataclasses.replace(recipe, epochs=epochs, batch_size=batch_size)
+    return RunConfig(
+        format=FORMAT, data=dataset.name, size=size, network=network, recipe=recipe, **settings
+    )
+
+
+def override(config: RunConfig, settings: tuple[str, ...]) -> RunConfig:
+    """config with settings such as "recipe.learning_rate=0.01" or "network.blocks=[4, 4]"; values are TOML."""
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        section, _, key = path.strip().partition(".")
+        if not equals or section not in ("network", "recipe"):
+            raise ConfigError(
+                f"{setting!r} is no setting; write recipe.KEY=VALUE or network.KEY=VALUE, as in "
+                f"recipe.learning_rate=0.001"
+            )
+        part = getattr(config, section)
+        known = [field.name for field in dataclasses.fields(part)]
+        if key not in known:
+            raise ConfigError(f"{section} has no setting {key!r}; {nearest(key, known)}")
+        value = parse_value(type(part), key, text)
+        config = dataclasses.replace(config, **{section: dataclasses.replace(part, **{key: value})})
+    return config
+
+
+def halvings(network: Network, n_channels: int) -> int:
+    """How often the sides of an image are halved on their way through the network."""
+    return len(network.blocks) - 1 + (n_channels == 1)
+
+
+def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """Groups: weights, which decay; scales, shifts and biases, which do not; the means, with their own rate."""
+    mixtures = [module for module in model.modules() if isinstance(module, GaussianMixture)]
+    mu = [m.mu for m in mixtures if isinstance(m.mu, nn.Parameter)]
+    rest = [p for p in model.parameters() if not any(p is m for m in mu)]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in rest if p.ndim > 1], "weight_decay": recipe.weight_decay, "rate": 1.0},
+        {"params": [p for p in rest if p.ndim <= 1], "weight_decay": 0.0, "rate": 1.0},
+        {"params": mu, "weight_decay": 0.0, "rate": recipe.mu_rate},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.99))
+    for group in groups:
+        group["momentum"] = 0.0 if group["params"] is mu else 0.9
+    return torch.optim.SGD(groups, lr=recipe.learning_rate)
+
+
+def rate_factor(schedule: str, done: float) -> float:
+    """The learning rate over its peak when a share `done` of the training is over.
+
+    one-cycle: up in a line over the first 15 %, then down along a cosine. steps: the paper's, x 0.1 after
+    150, 250 and 350 of 450 epochs.
+    """
+    if schedule == "steps":
+        return float(0.1 ** sum(done >= epoch / 450 for epoch in (150, 250, 350)))
+    warm_up = 0.15
+    if done < warm_up:
+        return max(done / warm_up, 1e-3)
+    return max(0.5 * (1 + math.cos(math.pi * (done - warm_up) / (1 - warm_up))), 1e-3)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["rate"]

@@ -1,0 +1,234 @@
+"""From data to a run folder: everything around the loop."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ibinn.checkpoint import (
+    CONFIG,
+    MODEL,
+    Run,
+    RunError,
+    default_dtype,
+    drop_state,
+    load_run,
+    load_state,
+    read_config,
+    save_run,
+    save_state,
+    write_config,
+    write_history,
+)
+from ibinn.config import RunConfig
+from ibinn.data.augment import augment
+from ibinn.data.batches import Batches
+from ibinn.data.dataset import Dataset, Part
+from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
+from ibinn.data.splits import Rows, Splits
+from ibinn.metrics.ood import typical_entropy, typicality
+from ibinn.models.classifier import evaluation_mode
+from ibinn.models.methods import Objective, build_model
+from ibinn.models.pipeline import Pipeline, Preprocess, chunks
+from ibinn.training.batch_norm import refresh_batch_norm
+from ibinn.training.loop import Loop, Position, Validation, Watcher
+from ibinn.training.recipes import halvings
+
+
+def train(
+    config: RunConfig,
+    dataset: Dataset,
+    splits: Splits,
+    folder: Path,
+    watcher: Watcher,
+    resume: bool = False,
+    device: str = "cpu",
+    save_every: float = 30.0,
+) -> Run:
+    """Train the model that config describes and write its run folder; with resume, go on where a run stopped."""
+    if is_finished(folder, config, resume):
+        watcher.note(f"the run in {folder} is finished already")
+        return load_run(folder, device)
+    write_config(folder, config)
+    trainer = Trainer(config, dataset, splits, device)
+    loop = trainer.loop(folder, watcher, save_every)
+    if resume and (found := load_state(folder, config)):
+        tensors, position = found
+        loop.load_state(tensors, Position(**position))
+        watcher.note(f"going on in epoch {loop.position.epoch + 1}, batch {loop.position.batch + 1}")
+    loop.run()
+    run = trainer.finish(loop)
+    save_run(folder, run)
+    drop_state(folder)
+    return run
+
+
+def is_finished(folder: Path, config: RunConfig, resume: bool) -> bool:
+    """Whether there is nothing left to train; RunError where the folder holds another run."""
+    path = folder / CONFIG
+    if not path.is_file():
+        if (folder / MODEL).exists():
+            raise RunError(f"{folder} holds a {MODEL} without {CONFIG}; use another --out")
+        return False
+    if not resume:
+        raise RunError(f"{folder} holds a run already; go on with --resume, or use another --out")
+    if (there := read_config(path)) != config:
+        raise RunError(
+            f"{folder} holds a run with other settings ({difference(there, config)}); use another --out"
+        )
+    return (folder / MODEL).is_file()
+
+
+def difference(there: Any, here: Any) -> str:
+    """The first setting in which two configurations differ."""
+    for field in dataclasses.fields(there):
+        a, b = getattr(there, field.name), getattr(here, field.name)
+        if a != b:
+            return (
+                difference(a, b) if dataclasses.is_dataclass(a) else f"{field.name} is {a} there, {b} here"
+            )
+    return "none"
+
+
+class Trainer:
+    """The data of a run on its way to the model."""
+
+    def __init__(self, config: RunConfig, dataset: Dataset, splits: Splits, device: str = "cpu") -> None:
+        self.config, self.dataset, self.splits = config, dataset, splits
+        with default_dtype(torch.float32 if dataset.is_images else torch.float64):
+            preprocess = fit_preprocess(config, dataset, splits.train)
+            priors = class_shares(dataset, splits.train) if config.priors == "data" else None
+            model = build_model(config, preprocess.shape, len(dataset.class_names), priors)
+        self.pipeline = Pipeline(preprocess, model).to(device)
+        self.n_dims = preprocess.n_dims
+
+    def loop(self, folder: Path, watcher: Watcher, save_every: float) -> Loop:
+        config, n_train = self.config, len(self.splits.train)
+        batch_size = min(config.recipe.batch_size, n_train)
+        batches = Batches(self.splits.train, batch_size, config.seed, drop_last=True)
+
+        def save(tensors: dict[str, Tensor], position: Position) -> None:
+            save_state(folder, config, tensors, dataclasses.asdict(position))
+
+        return Loop(
+            self.objective(self.pipeline.model, config.recipe.smoothing),
+            batches,
+            self.fetch,
+            self.validate,
+            config.recipe,
+            config.seed,
+            watcher,
+            config.precision,
+            save,
+            save_every,
+            partial(write_history, folder),
+        )
+
+    def objective(self, model: nn.Module, smoothing: float) -> Objective:
+        return Objective(model, self.config.method, self.config.gamma, self.n_dims, smoothing)  # type: ignore[arg-type]
+
+    def fetch(self, rows: Rows, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """A training batch: augmented, with noise, normalised."""
+        part, recipe, preprocess = self.dataset.train, self.config.recipe, self.pipeline.preprocess
+        x = preprocess.to_units(part.x[rows])
+        if isinstance(preprocess, ImagePreprocess):
+            step = 1 / preprocess.levels
+            x = augment(
+                x, generator, recipe.flip, recipe.crop, recipe.rotation, recipe.jitter, 1 - step, step
+            )
+        v, log_det = self.pipeline.normalised(preprocess.add_noise(x, generator))
+        return v, log_det, self.labels(part, rows)
+
+    def labels(self, part: Part, rows: Rows) -> Tensor:
+        return torch.from_numpy(part.y[rows]).to(self.pipeline.device)
+
+    @torch.no_grad()
+    def validate(self, model: nn.Module) -> Validation:
+        """Means over the validation split, without label smoothing, with fixed noise."""
+        objective = self.objective(model, smoothing=0.0)
+        totals, n = np.zeros(4), 0
+        with evaluation_mode(objective):
+            for _, rows in chunks(self.splits.validation, 500):
+                v, log_det = self.pipeline.prepared(self.dataset.train.x[rows])
+                losses = objective(v, log_det, self.labels(self.dataset.train, rows))
+                totals += [float(values.double().sum()) for values in losses]
+                n += len(rows)
+        loss, loss_x, loss_y, wrong = (totals / n).tolist()
+        return Validation(loss, loss_x, loss_y, 100 * wrong, self.bits_per_dim(model, loss_x))
+
+    def bits_per_dim(self, model: nn.Module, loss_x: float) -> float | None:
+        if not model.has_density:
+            return None
+        bits = self.pipeline.bits_per_dim(
+            np.array([self.pipeline.preprocess.log_scale - self.n_dims * loss_x])
+        )
+        return None if bits is None else float(bits[0])
+
+    def finish(self, loop: Loop) -> Run:
+        """The best model with its batch-norm statistics, h and calibration scores."""
+        pipeline, train = self.pipeline, self.dataset.train
+        pipeline.model.load_state_dict(loop.average.state_dict())
+        if any(isinstance(module, _BatchNorm) for module in pipeline.modules()):
+            refresh_batch_norm(pipeline.model, self.training_inputs())
+        pipeline.eval()
+        validation = self.validate(pipeline.model)
+        centre = pipeline.outputs(train.x[self.splits.validation]).log_q_x
+        calibration = pipeline.outputs(train.x[self.splits.calibration]).log_q_x
+        h = scores = None
+        if centre is not None and calibration is not None:
+            h = typical_entropy(centre, self.n_dims)
+            scores = np.sort(typicality(calibration, self.n_dims, h))
+        return Run(self.config, pipeline, self.dataset.class_names, h, scores, self.facts(loop, validation))
+
+    def training_inputs(self) -> Iterator[Tensor]:
+        """The training set in batches as the model sees it, not augmented."""
+        for _, rows in chunks(self.splits.train, 500):
+            if len(rows) > 1:
+                yield self.pipeline.prepared(self.dataset.train.x[rows])[0]
+
+    def facts(self, loop: Loop, validation: Validation) -> dict[str, Any]:
+        position, splits = loop.position, self.splits
+        guessing = 100 * (1 - class_shares(self.dataset, splits.validation).max())
+        learns_classes = loop.objective.gamma > 0
+        return {
+            "n_parameters": sum(p.numel() for p in self.pipeline.parameters()),
+            "n_train": len(splits.train),
+            "n_validation": len(splits.validation),
+            "n_calibration": len(splits.calibration),
+            "train_seconds": round(position.seconds, 1),
+            "epochs": position.epoch,
+            "best_epoch": position.best_epoch,
+            "n_skipped": position.n_skipped,
+            "n_go_backs": position.n_go_backs,
+            "validation": {
+                k: None if v is None or math.isnan(v) else v for k, v in validation._asdict().items()
+            },
+            "converged": bool(not learns_classes or validation.error < 0.9 * guessing),
+        }
+
+
+def fit_preprocess(config: RunConfig, dataset: Dataset, rows: Rows) -> Preprocess:
+    x, recipe = dataset.train.x[rows], config.recipe
+    if dataset.levels is None:
+        return TablePreprocess.fit(x)
+    return ImagePreprocess.fit(
+        x,
+        dataset.levels,
+        recipe.noise,
+        recipe.sigma,
+        multiple=2 ** halvings(config.network, x.shape[3]),
+        equalise=recipe.normalise == "equalise",
+    )
+
+
+def class_shares(dataset: Dataset, rows: Rows) -> Any:
+    """How often each class occurs among these rows, (K,); a class that does not counts as a single example."""
+    counts = np.bincount(dataset.train.y[rows], minlength=len(dataset.class_names)).clip(1)
+    return counts / counts.sum()

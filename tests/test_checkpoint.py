@@ -1,0 +1,136 @@
+"""Run folders: what goes out comes back, and nothing damaged or foreign comes in."""
+
+import json
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from trainings import trained
+
+from ibinn.checkpoint import (
+    RunError,
+    load_run,
+    load_state,
+    read_tensors,
+    save_state,
+    write_tensors,
+)
+from ibinn.files import write_whole
+
+TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(True), "none": torch.zeros(0)}
+ABOUT = {"position": {"epoch": 3, "loss": 0.1 + 0.2}, "name": "ä"}
+
+
+def test_tensors_come_back_as_they_were(tmp_path):
+    strange = {"cl": torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last), **TENSORS}
+    write_tensors(tmp_path / "x", strange, ABOUT)
+    tensors, about = read_tensors(tmp_path / "x")
+    assert {k: v.tolist() for k, v in tensors.items()} == {k: v.tolist() for k, v in strange.items()}
+    assert {k: about[k] for k in ABOUT} == ABOUT
+
+
+@given(st.data())
+def test_no_flipped_bit_goes_unnoticed(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("run") / "x"
+    write_tensors(path, TENSORS, ABOUT)
+    content = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    try:
+        tensors, about = read_tensors(path)
+    except RunError:
+        return
+    # What safetensors pads its header with, and the word that says who wrote it, carry nothing.
+    assert {k: v.tolist() for k, v in tensors.items()} == {k: v.tolist() for k, v in TENSORS.items()}
+    assert {k: about[k] for k in ABOUT} == ABOUT
+
+
+@pytest.mark.parametrize("length", [0, 5, 100, -1])
+def test_a_cut_off_file_is_refused(tmp_path, length):
+    write_tensors(tmp_path / "x", TENSORS, ABOUT)
+    (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:length])
+    with pytest.raises(RunError, match="damaged"):
+        read_tensors(tmp_path / "x")
+
+
+def test_a_foreign_file_is_refused(tmp_path):
+    save_file(TENSORS, tmp_path / "x")
+    with pytest.raises(RunError, match="not written by ibinn"):
+        read_tensors(tmp_path / "x")
+
+
+def test_a_file_of_another_format_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("ibinn.checkpoint.FORMAT", 7)
+    write_tensors(tmp_path / "x", TENSORS, ABOUT)
+    monkeypatch.undo()
+    with pytest.raises(RunError, match="has format 7 but this version of ibinn knows 1"):
+        read_tensors(tmp_path / "x")
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    run = trained(tmp_path / "a", seed=0, epochs=1)
+    save_state(tmp_path, run.config, TENSORS, {})
+    assert load_state(tmp_path, run.config) is not None
+    other = trained(tmp_path / "b", seed=1, epochs=1).config
+    with pytest.raises(RunError, match="belongs to another run"):
+        load_state(tmp_path, other)
+
+
+def test_a_folder_that_holds_no_run_says_so(tmp_path):
+    with pytest.raises(RunError, match="is no run folder"):
+        load_run(tmp_path)
+    trained(tmp_path / "run", epochs=1)
+    (tmp_path / "run" / "model.safetensors").unlink()
+    with pytest.raises(RunError, match="is not finished"):
+        load_run(tmp_path / "run")
+
+
+def test_a_model_file_is_enough_to_use_a_model(tmp_path):
+    run = trained(tmp_path / "run", epochs=1)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (tmp_path / "run" / "model.safetensors").rename(alone / "model.safetensors")
+    there = load_run(alone)
+    x = np.random.default_rng(0).integers(17, size=(5, 8, 8, 1), dtype=np.uint8)
+    for mine, theirs in zip(run.pipeline.outputs(x), there.pipeline.outputs(x), strict=True):
+        assert np.array_equal(mine, theirs)
+    assert (there.config, there.class_names, there.h, there.facts) == (
+        run.config,
+        run.class_names,
+        run.h,
+        run.facts,
+    )
+    assert np.array_equal(there.calibration_scores, run.calibration_scores)
+
+
+def test_a_full_disk_leaves_the_last_good_file(tmp_path):
+    """The system's own limit on file sizes stands in for a full disk: the write itself fails half-way."""
+    target = tmp_path / "x"
+    write_whole(target, b"good")
+    script = (
+        "import resource, sys; from pathlib import Path; from ibinn.files import write_whole\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
+        "try: write_whole(Path(sys.argv[1]), bytes(5000))\n"
+        "except OSError as error: print('refused')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, target], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "refused\n"
+    assert target.read_bytes() == b"good"
+    assert list(tmp_path.iterdir()) == [target]
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
+
+
+def test_config_toml_is_readable_json_history_too(tmp_path):
+    trained(tmp_path / "run", epochs=2)
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
+    assert not (tmp_path / "run" / "checkpoint").exists()

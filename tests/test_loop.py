@@ -1,0 +1,238 @@
+"""The loop: exact resumption from every step, bad steps, going back, early stopping, the average, bf16."""
+
+import copy
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from trainings import Silent, few_digits, small_config, two_moons
+
+from ibinn.data.splits import split
+from ibinn.training.loop import BAD_STEPS, GO_BACKS, Loop, Position, TrainingError, Validation
+from ibinn.training.recipes import rate_factor
+from ibinn.training.run import Trainer
+
+
+def make_loop(
+    dataset=None, save=None, watcher=None, poison=None, validate=None, precision="float32", **settings
+):
+    """A loop as `train` makes it; poison(number of the batch, v) may spoil a batch."""
+    dataset = dataset or few_digits()
+    config = small_config(dataset, **settings)
+    trainer = Trainer(config, dataset, split(dataset, config.seed))
+    whole = trainer.loop(None, watcher or Silent(), math.inf)
+    numbers = iter(range(10**9))
+
+    def fetch(rows, generator):
+        v, log_det, y = trainer.fetch(rows, generator)
+        return (poison(next(numbers), v) if poison else v), log_det, y
+
+    return Loop(
+        whole.objective,
+        whole.batches,
+        fetch,
+        validate or trainer.validate,
+        config.recipe,
+        config.seed,
+        watcher or Silent(),
+        precision,
+        save,
+        save_every=0.0 if save else math.inf,
+    )
+
+
+def weights(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(a, b):
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("method", ["ibinn", "vib", "class-nll-fixed"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_going_on_from_any_step_ends_with_the_same_bits(method, optimizer):
+    states = []
+
+    def save(tensors, position):
+        states.append(({k: v.clone() for k, v in tensors.items()}, copy.deepcopy(position)))
+
+    settings = {"method": method, "optimizer": optimizer, "epochs": 3, "learning_rate": 0.01, "crop": 1}
+    final = weights(make_loop(save=save, **settings).run())
+    assert len(states) > 10
+    for tensors, position in states[::5]:
+        loop = make_loop(**settings)
+        loop.load_state(
+            {k: v.clone() for k, v in tensors.items()}, Position(**dataclasses.asdict(position))
+        )
+        assert same(weights(loop.run()), final)
+        assert [{**line, "seconds": 0} for line in loop.position.history] == [
+            {**line, "seconds": 0} for line in states[-1][1].history
+        ]
+
+
+def test_the_seed_makes_the_run():
+    runs = [weights(make_loop(epochs=1, seed=seed).run()) for seed in (0, 0, 1)]
+    assert same(runs[0], runs[1])
+    assert not same(runs[0], runs[2])
+
+
+def test_training_leaves_the_callers_generator_alone():
+    before = torch.get_rng_state()
+    make_loop(epochs=1).run()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("subnet", ["light", "paper"])
+def test_a_nan_batch_is_skipped_and_counted(subnet):
+    def poison(number, v):
+        return torch.full_like(v, math.nan) if number == 3 else v
+
+    network = {"blocks": (1, 1), "widths": (8, 8), "dense_width": 16, "subnet": subnet}
+    loop = make_loop(poison=poison, epochs=2, network=network)
+    model = loop.run()
+    assert loop.position.n_skipped == 1
+    assert loop.position.n_go_backs == 0
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+    assert [line["skipped"] for line in loop.position.history] == [1, 1]
+
+
+def test_an_overflow_within_the_network_leaves_no_nan_in_its_statistics():
+    def poison(number, v):
+        return v * 1e30 if number == 2 else v  # finite, but its square is not
+
+    network = {"blocks": (1, 1), "widths": (8, 8), "dense_width": 16, "subnet": "paper"}
+    loop = make_loop(poison=poison, epochs=2, network=network)
+    model = loop.run()
+    assert loop.position.n_skipped == 1
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
+def test_a_hopeless_learning_rate_stops_with_one_sentence():
+    loop = make_loop(epochs=3, learning_rate=1e6)
+    with pytest.raises(TrainingError, match=r"smaller one, such as --set recipe\.learning_rate=10000"):
+        loop.run()
+    assert loop.position.n_go_backs == GO_BACKS
+    assert loop.position.n_skipped > 0
+
+
+def test_when_bad_steps_persist_the_run_goes_back_with_half_the_rate_and_recovers():
+    watcher = Silent()
+
+    def poison(number, v):  # the second epoch fails the first time it is tried
+        return v * math.nan if 4 <= number < 4 + BAD_STEPS else v
+
+    loop = make_loop(poison=poison, watcher=watcher, epochs=4, batch_size=56)
+    loop.run()
+    assert len(loop.batches) == 4
+    assert loop.position.n_go_backs == 1
+    assert loop.position.n_skipped == BAD_STEPS
+    assert [line["epoch"] for line in loop.position.history] == [1, 2, 3, 4]
+    expected = [0.5 * loop.recipe.learning_rate * rate_factor("one-cycle", e / 4) for e in (2, 3, 4)]
+    assert [line["learning_rate"] for line in loop.position.history[1:]] == pytest.approx(expected)
+    assert any("half the learning rate" in note for note in watcher.notes)
+
+
+def test_going_back_restores_the_best_model():
+    seen = []
+
+    def poison(number, v):
+        if number == 3:
+            seen.append(weights(loop.average))
+        return v * math.nan if number >= 4 else v
+
+    loop = make_loop(poison=poison, epochs=5, batch_size=56, ema=0.0)
+    with pytest.raises(TrainingError):
+        loop.run()
+    assert loop.position.best_epoch == 1
+    assert same(loop.best, weights(loop.objective.model))
+    assert not same(loop.best, seen[0])
+
+
+def test_a_validation_loss_that_is_not_finite_sends_the_run_back():
+    answers = iter([1.0, math.nan, 0.9, 0.8])
+
+    def validate(model):
+        return Validation(next(answers), 0.0, 0.0, 0.0, None)
+
+    loop = make_loop(validate=validate, epochs=3)
+    loop.run()
+    assert loop.position.n_go_backs == 1
+    assert [line["validation"]["loss"] for line in loop.position.history] == [1.0, 0.9, 0.8]
+
+
+def test_early_stopping_keeps_the_best_epoch():
+    losses, seen = iter([3.0, 1.0, 2.0, 1.5, 0.0]), []
+
+    def validate(model):
+        seen.append(weights(model))
+        return Validation(next(losses), 0.0, 0.0, 0.0, None)
+
+    loop = make_loop(validate=validate, epochs=5, patience=2, learning_rate=0.01)
+    assert same(weights(loop.run()), seen[1])
+    assert loop.position.epoch == 4
+    assert loop.position.best_epoch == 2
+
+
+def test_the_average_is_an_exponential_one():
+    loop = make_loop(epochs=1, ema=0.5, batch_size=64, patience=0)
+    path, expected = [], None
+    original = loop.update_average
+
+    def recorded():
+        path.append(torch.cat([p.detach().flatten() for p in loop.parameters]))
+        original()
+
+    start = torch.cat([p.detach().flatten() for p in loop.average.parameters()])
+    loop.update_average = recorded
+    loop.run()
+    expected = start
+    for number, point in enumerate(path):
+        decay = min(0.5, (1 + number) / (10 + number))
+        expected = decay * expected + (1 - decay) * point
+    average = torch.cat([p.detach().flatten() for p in loop.average.parameters()])
+    torch.testing.assert_close(average, expected)
+
+
+def test_the_gradient_is_clipped():
+    norms = []
+    loop = make_loop(epochs=1, clip=1e-3, optimizer="sgd", learning_rate=1.0, mu_rate=1.0, weight_decay=0.0)
+    step = loop.optimizer.step
+
+    def recorded():
+        grads = torch.cat([p.grad.flatten() for p in loop.parameters if p.grad is not None])
+        norms.append(float(grads.norm()))
+        step()
+
+    loop.optimizer.step = recorded
+    loop.run()
+    assert norms
+    assert max(norms) <= 1.001e-3
+
+
+def test_bf16_trains_and_keeps_densities_in_full_precision():
+    loop = make_loop(epochs=2, precision="bf16")
+    loop.run()
+    plain = make_loop(epochs=2)
+    plain.run()
+    a, b = (run.position.history[-1]["validation"]["loss_x"] for run in (loop, plain))
+    assert a != b
+    assert a == pytest.approx(b, abs=0.1)
+
+
+def test_one_cycle_rises_then_falls_and_the_papers_steps_fall_by_ten():
+    done = np.linspace(0, 1, 200)
+    rates = [rate_factor("one-cycle", d) for d in done]
+    peak = int(np.argmax(rates))
+    assert 0.1 < done[peak] < 0.2
+    assert all(np.diff(rates[: peak + 1]) >= 0)
+    assert all(np.diff(rates[peak:]) <= 0)
+    steps = [rate_factor("steps", epoch / 450) for epoch in (0, 149, 150, 249, 250, 349, 350, 449)]
+    assert steps == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
+
+
+def test_tables_are_trained_in_float64():
+    loop = make_loop(dataset=two_moons(), epochs=1)
+    assert loop.run().mixture.mu.dtype == torch.float64

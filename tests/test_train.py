@@ -1,0 +1,253 @@
+"""ibinn train as a person uses it: every method, run folders, signals, kills, full disks."""
+
+import dataclasses
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+from trainings import few_digits, two_moons
+
+from ibinn.checkpoint import load_run, read_config
+from ibinn.cli import main
+from ibinn.data.splits import split
+from ibinn.models.methods import METHODS
+from ibinn.training.recipes import RECIPES
+
+pytestmark = pytest.mark.usefixtures("own_places")
+FAST = ["--set", "network.blocks=[1,1]", "network.widths=[8,8]", "network.dense_blocks=1"]
+KILLS = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 2
+
+
+def train(*arguments, n_epochs=1):
+    main(["train", *map(str, arguments), "--epochs", str(n_epochs), "--device", "cpu", *FAST])
+
+
+def refused(*arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([*map(str, arguments)])
+    assert caught.value.code == 2
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    return err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_and_loads_back_with_the_same_predictions(method, tmp_path, capsys):
+    folder = tmp_path / "run"
+    train("digits", "--method", method, "--out", folder, n_epochs=3)
+    assert f"written to {folder}" in capsys.readouterr().out
+    run = load_run(folder)
+    digits = few_digits(2000)
+    rows = split(digits, 0).validation
+    outputs = run.pipeline.outputs(digits.train.x[rows])
+    error = 100 * (outputs.log_q_y.argmax(1) != digits.train.y[rows]).mean()
+    told = run.facts["validation"]
+    assert error == pytest.approx(told["error"], abs=1e-9)
+    last = json.loads((folder / "history.jsonl").read_text().splitlines()[-1])
+    assert last["epoch"] == 3
+    if outputs.log_q_x is None:
+        assert run.h is run.calibration_scores is told["bits_per_dim"] is None
+    else:
+        bits = -outputs.log_q_x.mean() / 64 / np.log(2)
+        assert bits == pytest.approx(told["bits_per_dim"], rel=1e-5)
+        assert len(run.calibration_scores) == len(split(digits, 0).calibration)
+    assert error < 80
+
+
+def test_vib_that_does_not_converge_is_marked_so(tmp_path, capsys):
+    train("digits", "--method", "vib", "--gamma", "1e-6", "--out", tmp_path / "run", n_epochs=2)
+    assert "did not converge" in capsys.readouterr().out
+    assert load_run(tmp_path / "run").facts["converged"] is False
+    main(["evaluate", str(tmp_path / "run")])
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["converged"] is False
+
+
+def test_tables_images_of_odd_sides_and_colour_train(tmp_path, capsys):
+    moons, rng = two_moons(), np.random.default_rng(0)
+    np.savez(tmp_path / "moons.npz", x=moons.train.x, y=moons.train.y)
+    odd = rng.integers(256, size=(120, 9, 7, 3), dtype=np.uint8)
+    np.savez(tmp_path / "odd.npz", x=odd, y=np.arange(120) % 2)
+    main(["train", str(tmp_path / "moons.npz"), "--out", str(tmp_path / "a"), "--epochs", "60"])
+    assert load_run(tmp_path / "a").facts["validation"]["error"] < 20
+    train(tmp_path / "odd.npz", "--out", tmp_path / "b")
+    run = load_run(tmp_path / "b")
+    assert run.pipeline.preprocess.shape == (3, 10, 8)
+    assert np.isfinite(run.pipeline.outputs(odd).log_q_x).all()
+
+
+def test_the_configuration_holds_everything_and_settings_change_it(tmp_path):
+    words = (
+        f"train digits --out {tmp_path / 'run'} --epochs 1 --gamma inf --seed 3 --set recipe.optimizer=sgd"
+    )
+    main([*words.split(), "recipe.learning_rate=0.01", "network.widths=[8,9]"])
+    config = read_config(tmp_path / "run" / "config.toml")
+    assert (config.gamma, config.seed, config.recipe.epochs) == (np.inf, 3, 1)
+    assert (config.recipe.learning_rate, config.recipe.optimizer) == (0.01, "sgd")
+    assert config.network.widths == (8, 9)
+
+
+def test_mistakes_are_one_sentence(tmp_path, capsys):
+    run = tmp_path / "run"
+    train("digits", "--out", run)
+    capsys.readouterr()
+    same = ["train", "digits", "--epochs", 1, "--device", "cpu", *FAST, "--out", run]
+    assert "go on with --resume" in refused(*same, capsys=capsys)
+    assert "gamma is 1.0 there, 2.0 here" in refused(*same, "--resume", "--gamma", 2, capsys=capsys)
+    assert "did you mean 'learning_rate'" in refused(
+        *same[:2], "--set", "recipe.learningrate=1", capsys=capsys
+    )
+    assert "must be an integer" in refused(*same[:2], "--set", "recipe.epochs=many", capsys=capsys)
+    assert "is no setting" in refused(*same[:2], "--set", "learning_rate=1", capsys=capsys)
+    assert "gamma is -1.0 but must be 0 or more" in refused(*same[:2], "--gamma", -1, capsys=capsys)
+    assert "is no run folder" in refused("evaluate", tmp_path, capsys=capsys)
+    assert "epochs is 0" in refused(*same[:2], "--epochs", 0, capsys=capsys)
+    np.savez(tmp_path / "t.npz", x=two_moons().train.x, y=two_moons().train.y)
+    assert "for images" in refused("train", tmp_path / "t.npz", "--size", "paper", capsys=capsys)
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path, capsys):
+    train("digits", "--out", tmp_path / "run", "--resume")
+    before = (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns
+    train("digits", "--out", tmp_path / "run", "--resume")
+    assert (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns == before
+    assert "finished already" in capsys.readouterr().err
+
+
+def test_evaluate_agrees_with_the_model_by_hand(tmp_path, capsys):
+    train("digits", "--out", tmp_path / "run")
+    main(["evaluate", str(tmp_path / "run")])
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    run, digits = load_run(tmp_path / "run"), few_digits(2000)
+    rows = split(digits, 0).test
+    outputs = [run.pipeline.outputs(digits.train.x[rows], draw) for draw in range(4)]
+    wrong = outputs[0].log_q_y.argmax(1) != digits.train.y[rows]
+    assert results["error"] == pytest.approx(100 * wrong.mean())
+    bits = np.mean([-o.log_q_x.mean() / 64 / np.log(2) for o in outputs])
+    assert results["bits_per_dim"] == pytest.approx(bits)
+    assert results["n_test"] == len(rows)
+
+
+class Command:
+    """ibinn train in a process of its own, checkpointing after every step."""
+
+    def __init__(self, folder, *more, n_epochs=4):
+        self.folder = Path(folder)
+        self.arguments = ["train", "digits", "--out", str(folder), "--epochs", str(n_epochs), "--resume"]
+        self.arguments += ["--device", "cpu", "--save-every", "0", *FAST, *more]
+
+    def start(self, **how):
+        return subprocess.Popen(
+            [sys.executable, "-m", "ibinn.cli", *self.arguments], stderr=subprocess.PIPE, text=True, **how
+        )
+
+    def finish(self):
+        process = self.start()
+        assert process.communicate(timeout=300)[1]
+        assert process.returncode == 0
+        return load_file(self.folder / "model.safetensors")
+
+    def wait_for(self, name, process, timeout=120.0):
+        deadline = time.monotonic() + timeout
+        while not (self.folder / "checkpoint" / name).exists():
+            assert process.poll() is None, "it ended before"
+            assert time.monotonic() < deadline
+            time.sleep(0.0005)
+
+
+def assert_same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].equal(b[name]), name
+
+
+def test_killed_runs_end_with_the_same_bits(tmp_path):
+    """SIGKILL at random moments, every second time while a checkpoint is being written."""
+    whole = Command(tmp_path / "whole").finish()
+    rng, command, n_killed = random.Random(0), Command(tmp_path / "killed"), 0
+    while n_killed < KILLS:
+        process = command.start()
+        command.wait_for("state.safetensors", process)
+        if n_killed % 2 == 0:
+            command.wait_for(".state.safetensors.part", process)
+        else:
+            time.sleep(rng.uniform(0, 0.3))
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert not (tmp_path / "killed" / "model.safetensors").exists()
+        n_killed += 1
+    assert_same(command.finish(), whole)
+    histories = [
+        (tmp_path / name / "history.jsonl").read_text().splitlines() for name in ("whole", "killed")
+    ]
+    assert len(histories[0]) == len(histories[1]) == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+def test_signals_save_and_exit(number, tmp_path):
+    command = Command(tmp_path / "run", n_epochs=2)
+    process = command.start()
+    command.wait_for("state.safetensors", process)
+    process.send_signal(number)
+    err = process.communicate(timeout=60)[1]
+    assert process.returncode == 128 + number
+    assert "--resume goes on" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert_same(command.finish(), Command(tmp_path / "whole", n_epochs=2).finish())
+
+
+def test_a_full_disk_stops_with_one_sentence_and_the_run_goes_on_later(tmp_path):
+    """RLIMIT_FSIZE makes the system refuse writes beyond a size, as a full disk would."""
+    command = Command(tmp_path / "run", n_epochs=2)
+    process = command.start()
+    command.wait_for("state.safetensors", process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    state = tmp_path / "run" / "checkpoint" / "state.safetensors"
+    good = state.read_bytes()
+    script = (
+        "import resource, sys; from ibinn.cli import main\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(good) // 2},) * 2); main(sys.argv[1:])"
+    )
+    full = subprocess.run(
+        [sys.executable, "-c", script, *command.arguments], capture_output=True, text=True, timeout=120
+    )
+    assert full.returncode == 2
+    assert "File too large" in full.stderr.splitlines()[-1]
+    assert "Traceback" not in full.stderr
+    assert state.read_bytes() == good
+    assert not state.with_name(".state.safetensors.part").exists()
+    assert_same(command.finish(), Command(tmp_path / "whole", n_epochs=2).finish())
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "foreign"])
+def test_a_bad_checkpoint_is_refused_in_one_sentence(damage, tmp_path, capsys):
+    command = Command(tmp_path / "run", n_epochs=2)
+    process = command.start()
+    command.wait_for("state.safetensors", process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    state = tmp_path / "run" / "checkpoint" / "state.safetensors"
+    content = bytearray(state.read_bytes())
+    if damage == "flip":
+        content[-7] ^= 1
+    state.write_bytes({"cut": content[:1000], "flip": content, "foreign": b"PK\x03\x04 a zip"}[damage])
+    assert "is damaged" in refused(*command.arguments, capsys=capsys)
+
+
+def test_demo_prints_error_and_bits_per_dim(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(RECIPES, "tiny", dataclasses.replace(RECIPES["tiny"], epochs=1))
+    monkeypatch.setattr("ibinn.training.recipes.MIN_STEPS", 1)
+    main(["demo", "--out", str(tmp_path / "demo")])
+    out = capsys.readouterr().out
+    assert re.search(r"test: error \d+\.\d\d % of 3\d\d, \d\.\d+ bits/dim", out)
+    assert str(tmp_path / "demo") in out
