@@ -49,10 +49,10 @@ def two_moons(n=300, seed=0):
     return Dataset("moons", Part(x + 0.1 * rng.normal(size=x.shape), y), None, ("a", "b"), None, ("u", "v"))
 
 
-def small_config(dataset, method="ibinn", gamma=1.0, seed=0, network=None, **recipe):
+def small_config(dataset, method="ibinn", gamma=1.0, seed=0, network=None, priors="data", **recipe):
     n_train = len(split(dataset, seed).train)
     config = configure(
-        dataset, n_train, "tiny", method=method, gamma=gamma, seed=seed, priors="data", precision="float32"
+        dataset, n_train, "tiny", method=method, gamma=gamma, seed=seed, priors=priors, precision="float32"
     )
     assert {*recipe} <= {field.name for field in dataclasses.fields(Recipe)}
     assert {*(network or {})} <= {field.name for field in dataclasses.fields(Network)}

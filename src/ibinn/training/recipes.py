@@ -27,13 +27,13 @@ NETWORKS: dict[Size, Network] = {
     "small": Network(
         blocks=(8, 8),
         widths=(48, 96),
-        dropouts=(0.0, 0.0),
+        dropouts=(0.0, 0.1),
         subnet="light",
         clamp=2.0,
         slope=0.5,
         dense_blocks=1,
         dense_width=256,
-        dense_dropout=0.0,
+        dense_dropout=0.3,
     ),
     "base": Network(
         blocks=(8, 12, 12),
@@ -61,7 +61,7 @@ NETWORKS: dict[Size, Network] = {
 }
 
 OURS = Recipe(
-    epochs=20,
+    epochs=16,
     batch_size=128,
     optimizer="adamw",
     learning_rate=2e-3,
