@@ -2,8 +2,8 @@
 
     python benchmarks/recipes.py DATA_DIR [--epochs 1] [--only NAME ...]
 
-Validation figures only: the test set is not read. One run at a time, each in a folder of its own below --out, where
-finished ones are not run again.
+Validation figures only: the test set is not read. One run at a time, each in a folder of its own below --out,
+where finished ones are not run again.
 """
 
 import argparse

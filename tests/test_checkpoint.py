@@ -76,11 +76,13 @@ def test_a_file_of_another_format_is_refused(tmp_path, monkeypatch):
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     run = trained(tmp_path / "a", seed=0, epochs=1)
-    save_state(tmp_path, run.config, TENSORS, {})
-    assert load_state(tmp_path, run.config) is not None
+    save_state(tmp_path, run.config, "digest", TENSORS, {})
+    assert load_state(tmp_path, run.config, "digest") is not None
+    with pytest.raises(RunError, match="has changed since"):
+        load_state(tmp_path, run.config, "another")
     other = trained(tmp_path / "b", seed=1, epochs=1).config
     with pytest.raises(RunError, match="belongs to another run"):
-        load_state(tmp_path, other)
+        load_state(tmp_path, other, "digest")
 
 
 def test_a_folder_that_holds_no_run_says_so(tmp_path):

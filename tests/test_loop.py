@@ -51,18 +51,34 @@ def same(a, b):
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
-@pytest.mark.parametrize("method", ["ibinn", "vib", "class-nll-fixed"])
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_going_on_from_any_step_ends_with_the_same_bits(method, optimizer):
+RESUMED = {
+    "ibinn": {},
+    "vib": {"method": "vib"},
+    "fixed means, SGD": {"method": "class-nll-fixed", "optimizer": "sgd"},
+    "batch-norm, dropout": {
+        "network": {"blocks": (1, 1), "widths": (8, 8), "dropouts": (0.1, 0.1), "subnet": "paper"}
+    },
+    "bf16": {"precision": "bf16"},
+    "no patience": {"patience": 0, "ema": 0.0},
+    "impatient": {"patience": 1, "learning_rate": 0.05, "epochs": 40},
+    "went back": {"learning_rate": 30.0},
+}
+
+
+@pytest.mark.parametrize("case", RESUMED)
+def test_going_on_from_any_step_ends_with_the_same_bits(case):
     states = []
 
     def save(tensors, position):
         states.append(({k: v.clone() for k, v in tensors.items()}, copy.deepcopy(position)))
 
-    settings = {"method": method, "optimizer": optimizer, "epochs": 3, "learning_rate": 0.01, "crop": 1}
-    final = weights(make_loop(save=save, **settings).run())
+    settings = {"epochs": 3, "learning_rate": 0.01, "crop": 1} | RESUMED[case]
+    loop = make_loop(save=save, **settings)
+    final = weights(loop.run())
     assert len(states) > 10
-    for tensors, position in states[::5]:
+    assert (loop.position.n_go_backs > 0) == (case == "went back")
+    assert (loop.position.epoch < loop.recipe.epochs) == (case == "impatient")
+    for tensors, position in states[:: 1 + len(states) // 5]:
         loop = make_loop(**settings)
         loop.load_state(
             {k: v.clone() for k, v in tensors.items()}, Position(**dataclasses.asdict(position))
@@ -121,34 +137,35 @@ def test_a_hopeless_learning_rate_stops_with_one_sentence():
 def test_when_bad_steps_persist_the_run_goes_back_with_half_the_rate_and_recovers():
     watcher = Silent()
 
-    def poison(number, v):  # the second epoch fails the first time it is tried
+    def poison(number, v):  # the first epoch fails the first time it is tried
         return v * math.nan if 4 <= number < 4 + BAD_STEPS else v
 
-    loop = make_loop(poison=poison, watcher=watcher, epochs=4, batch_size=56)
+    loop = make_loop(poison=poison, watcher=watcher, epochs=3, batch_size=10)
     loop.run()
-    assert len(loop.batches) == 4
+    assert len(loop.batches) > 4 + BAD_STEPS
     assert loop.position.n_go_backs == 1
     assert loop.position.n_skipped == BAD_STEPS
-    assert [line["epoch"] for line in loop.position.history] == [1, 2, 3, 4]
-    expected = [0.5 * loop.recipe.learning_rate * rate_factor("one-cycle", e / 4) for e in (2, 3, 4)]
-    assert [line["learning_rate"] for line in loop.position.history[1:]] == pytest.approx(expected)
+    assert [line["epoch"] for line in loop.position.history] == [1, 2, 3]
+    expected = [0.5 * loop.recipe.learning_rate * rate_factor("one-cycle", e / 3) for e in (1, 2, 3)]
+    assert [line["learning_rate"] for line in loop.position.history] == pytest.approx(expected)
     assert any("half the learning rate" in note for note in watcher.notes)
 
 
-def test_going_back_restores_the_best_model():
-    seen = []
+def test_going_back_restores_the_last_good_model():
+    seen = {}
 
     def poison(number, v):
-        if number == 3:
-            seen.append(weights(loop.average))
-        return v * math.nan if number >= 4 else v
+        seen[number] = weights(loop.objective.model)
+        return v * math.nan if number in range(26, 26 + BAD_STEPS) else v
 
-    loop = make_loop(poison=poison, epochs=5, batch_size=56, ema=0.0)
-    with pytest.raises(TrainingError):
-        loop.run()
-    assert loop.position.best_epoch == 1
-    assert same(loop.best, weights(loop.objective.model))
-    assert not same(loop.best, seen[0])
+    loop = make_loop(poison=poison, epochs=4, batch_size=20, ema=0.0, learning_rate=0.01)
+    n = len(loop.batches)
+    assert n < 26 < 26 + BAD_STEPS < 3 * n
+    loop.run()
+    assert loop.position.n_go_backs == 1
+    back = seen[26 + BAD_STEPS]
+    assert not same(back, seen[26 + BAD_STEPS - 1])  # what was learned since is given up
+    assert any(same(back, seen[epoch * n]) for epoch in (1, 2, 3))  # for the end of the last good epoch
 
 
 def test_a_validation_loss_that_is_not_finite_sends_the_run_back():
@@ -174,6 +191,17 @@ def test_early_stopping_keeps_the_best_epoch():
     assert same(weights(loop.run()), seen[1])
     assert loop.position.epoch == 4
     assert loop.position.best_epoch == 2
+
+
+def test_without_patience_the_last_epoch_is_kept():
+    losses, seen = iter([1.0, 2.0, 3.0]), []
+
+    def validate(model):
+        seen.append(weights(model))
+        return Validation(next(losses), 0.0, 0.0, 0.0, None)
+
+    loop = make_loop(validate=validate, epochs=3, patience=0, learning_rate=0.01)
+    assert same(weights(loop.run()), seen[2])
 
 
 def test_the_average_is_an_exponential_one():

@@ -4,9 +4,9 @@ model.safetensors holds all tensors of preprocessing and model, and the calibrat
 else is needed to use the model, so that the file alone, without the training data, is enough.
 """
 
+import contextlib
 import dataclasses
 import json
-import shutil
 import zlib
 from pathlib import Path
 from typing import Any
@@ -162,15 +162,18 @@ def write_history(folder: Path, history: list[dict[str, Any]]) -> None:
 
 
 def save_state(
-    folder: Path, config: RunConfig, tensors: dict[str, Tensor], position: dict[str, Any]
+    folder: Path, config: RunConfig, data_digest: str, tensors: dict[str, Tensor], position: dict[str, Any]
 ) -> None:
     """The checkpoint of a run that is not finished."""
     path = folder / STATE
     path.parent.mkdir(exist_ok=True)
-    write_tensors(path, tensors, {"config": to_toml(config), "position": position})
+    about = {"config": to_toml(config), "data_digest": data_digest, "position": position}
+    write_tensors(path, tensors, about)
 
 
-def load_state(folder: Path, config: RunConfig) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+def load_state(
+    folder: Path, config: RunConfig, data_digest: str
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """Tensors and position to go on from; None where there is no checkpoint."""
     path = folder / STATE
     if not path.is_file():
@@ -180,12 +183,20 @@ def load_state(folder: Path, config: RunConfig) -> tuple[dict[str, Tensor], dict
         raise RunError(
             f"{path} belongs to another run, with other settings; delete it to start afresh, or use another --out"
         )
+    if about.get("data_digest") != data_digest:
+        raise RunError(
+            f"{config.data} has changed since the run in {folder} was begun; start afresh in another --out"
+        )
     return tensors, about["position"]
 
 
 def drop_state(folder: Path) -> None:
-    """Remove the checkpoint of a finished run."""
-    shutil.rmtree((folder / STATE).parent, ignore_errors=True)
+    """Remove the checkpoint of a finished run, and nothing else."""
+    path = folder / STATE
+    for mine in (path, path.with_name(f".{path.name}.part")):
+        mine.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it is not there, or not empty
+        path.parent.rmdir()
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:

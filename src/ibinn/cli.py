@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import itertools
 import os
 import re
 import sys
@@ -97,7 +98,7 @@ class Train:
     data_dir: Path | None = None
     """Where known sets are looked for first. Else $IBINN_DATA, then ~/.cache/ibinn."""
 
-    set: tuple[str, ...] = ()
+    set: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """Other settings, as in --set recipe.learning_rate=0.001 network.blocks=[4,4]; config.toml has them all."""
 
     save_every: float = 30.0
@@ -125,7 +126,9 @@ class Train:
             precision=self.precision,
             target=self.target,
         )
-        settings = self.set if self.epochs is None else (*self.set, f"recipe.epochs={self.epochs}")
+        settings = tuple(itertools.chain(*self.set))
+        if self.epochs is not None:
+            settings += (f"recipe.epochs={self.epochs}",)
         config = override(dataclasses.replace(config, data=self.data), settings)
         folder = self.out or Path("runs", default_name(config))
         train_and_tell(config, dataset, splits, folder, self)
@@ -183,7 +186,7 @@ COMMANDS: dict[str, Callable[..., Command]] = {
 
 def default_name(config: RunConfig) -> str:
     """digits-ibinn-gamma1-tiny-seed0"""
-    data = Path(config.data).stem
+    data = Path(config.data).resolve().stem
     gamma = f"-gamma{config.gamma:g}" if config.method in ("ibinn", "vib") else ""
     return f"{data}-{config.method}{gamma}-{config.size}-seed{config.seed}"
 
@@ -195,14 +198,17 @@ def train_and_tell(
     from ibinn.training.progress import Board, Lines, clock
     from ibinn.training.run import train
 
-    board = Board(folder) if command.tensorboard else None
-    lines = Lines(config.recipe.epochs, config.recipe.batch_size, board)
     device = chosen_device(command.device, dataset.is_images)
+    board = Board(folder) if command.tensorboard else None
+    lines = Lines(config.recipe.epochs, min(config.recipe.batch_size, len(splits.train)), board)
     try:
         run = train(config, dataset, splits, folder, lines, command.resume, device, command.save_every)
     except Stopped as stop:
+        lines.close()
         print(f"ibinn: {stop}; saved in {folder}, the same command with --resume goes on", file=sys.stderr)
         raise SystemExit(128 + stop.number) from None
+    finally:
+        lines.close()
     facts = run.facts
     validation = facts["validation"]
     bits = validation["bits_per_dim"]
@@ -225,9 +231,10 @@ def evaluate_and_tell(run: "Run", dataset: "Dataset", folder: Path) -> None:
 
     with progress("evaluating") as on_progress:
         results = evaluate(run, dataset, progress=on_progress)
-    write_results(folder, results)
     bits = "" if results.bits_per_dim is None else f", {results.bits_per_dim:.3f} bits/dim"
-    print(f"test: error {results.error:.2f} % of {results.n_test}{bits}; in {folder / 'results.json'}")
+    print(f"test: error {results.error:.2f} % of {results.n_test}{bits}")
+    write_results(folder, results)
+    print(f"written to {folder / 'results.json'}")
 
 
 def chosen_device(name: str, is_images: bool) -> str:

@@ -28,6 +28,22 @@ def at_least(name: str, value: float, least: float) -> None:
         raise ConfigError(f"{name} is {value} but must be {least} or more")
 
 
+def positive(name: str, value: float) -> None:
+    """ConfigError unless the value is positive and finite."""
+    if not 0 < value < math.inf:
+        raise ConfigError(f"{name} is {value} but must be positive and finite")
+
+
+def in_unit_interval(name: str, value: float) -> None:
+    """ConfigError unless the value is in [0, 1)."""
+    if not 0 <= value < 1:
+        raise ConfigError(f"{name} is {value} but must be 0 or more, and less than 1")
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
 @dataclass(frozen=True)
 class Network:
     """A network. Images: an entry of blocks, widths, dropouts per resolution. Vectors: dense blocks only."""
@@ -44,14 +60,30 @@ class Network:
     scale: float = 1.0
     learn_scale: bool = True
 
+    def __post_init__(self) -> None:
+        if not len(self.blocks) == len(self.widths) == len(self.dropouts):
+            raise ConfigError(
+                f"blocks, widths and dropouts need one entry per resolution each, not {len(self.blocks)}, "
+                f"{len(self.widths)} and {len(self.dropouts)}"
+            )
+        for least, names in ((0, ("blocks", "dense_blocks")), (1, ("widths", "dense_width"))):
+            for name in names:
+                for value in as_tuple(getattr(self, name)):
+                    at_least(name, value, least)
+        for name in ("dropouts", "dense_dropout"):
+            for value in as_tuple(getattr(self, name)):
+                in_unit_interval(name, value)
+        for name in ("clamp", "slope", "scale"):
+            positive(name, getattr(self, name))
+
 
 @dataclass(frozen=True)
 class Recipe:
     """How a network is trained. From noise on, it is about images.
 
     learning_rate is the peak; the means get mu_rate times it. clip is for the norm of the gradient, smoothing for
-    the labels; ema is the memory of the moving average, 0 for none; training stops when the validation loss
-    has not fallen for `patience` epochs, 0 for never.
+    the labels; ema is the memory of the moving average, 0 for none. When the validation loss has not fallen
+    for `patience` epochs training stops, and the best epoch is kept; with patience 0 the last one is.
     """
 
     epochs: int
@@ -77,14 +109,12 @@ class Recipe:
         at_least("epochs", self.epochs, 1)
         at_least("batch_size", self.batch_size, 2)
         at_least("patience", self.patience, 0)
-        for name in ("learning_rate", "clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"{name} is {getattr(self, name)} but must be positive and finite")
-        for name in ("ema", "smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)} but must be 0 or more, and less than 1")
         at_least("weight_decay", self.weight_decay, 0)
         at_least("mu_rate", self.mu_rate, 0)
+        for name in ("learning_rate", "clip"):
+            positive(name, getattr(self, name))
+        for name in ("ema", "smoothing"):
+            in_unit_interval(name, getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -106,7 +136,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not self.gamma >= 0:
             raise ConfigError(f"gamma is {self.gamma} but must be 0 or more; inf is a plain classifier")
-        at_least("seed", self.seed, 0)
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"seed is {self.seed} but must be from 0 to 2^32 - 1")
 
 
 def from_toml(cls: type[T], text: str, where: str = "the configuration") -> T:

@@ -2,26 +2,28 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from ibinn.checkpoint import Run, RunError
-from ibinn.data.dataset import Dataset, Part
+from ibinn.data.dataset import Dataset, Part, data_digest
 from ibinn.data.splits import split
 from ibinn.files import write_whole
-from ibinn.metrics.ood import conformal_p_values, typicality
+from ibinn.metrics.ood import conformal_p_values, typicality, warn_if_coarse
+from ibinn.models.methods import METHODS
 
 ALPHA = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """None where a method has no such number."""
+    """None where a method has no such number. gamma is the one in the loss, "inf" for only L_Y."""
 
     method: str
-    gamma: float
+    gamma: float | str | None
     dataset: str
     size: str
     seed: int
@@ -50,7 +52,7 @@ def evaluate(
     facts, config = run.facts, run.config
     return Results(
         method=config.method,
-        gamma=config.gamma,
+        gamma=told_gamma(run),
         dataset=config.data,
         size=config.size,
         seed=config.seed,
@@ -64,16 +66,16 @@ def evaluate(
         error=100 * float((on_y.argmax(1) != test.y).mean()),
         nll_y=-float(on_y[np.arange(len(test)), test.y].mean()),
         bits_per_dim=mean_bits(run, test, n_draws, progress),
-        false_alarm_rate=None if log_q_x is None else false_alarms(run, log_q_x),
+        false_alarm_rate=false_alarms(run, log_q_x),
     )
 
 
 def test_part(run: Run, dataset: Dataset) -> Part:
     """The test split of the data that a run was trained on."""
-    if dataset.class_names != run.class_names or len(dataset.train) == 0:
+    if data_digest(dataset) != run.facts["data_digest"]:
         raise RunError(
-            f"{dataset.name} has the classes {', '.join(dataset.class_names[:5])}... but the model was trained on "
-            f"{', '.join(run.class_names[:5])}...; give the data that it was trained on"
+            f"{dataset.name} is not the data that the model was trained on, or has changed since: its split would "
+            f"mix training and test examples; give the same data"
         )
     rows = split(dataset, run.config.seed)
     part = dataset.train if dataset.test is None else dataset.test
@@ -96,13 +98,23 @@ def mean_bits(
     return float(np.mean(bits))
 
 
-def false_alarms(run: Run, log_q_x: np.typing.NDArray[np.float64]) -> float:
+def told_gamma(run: Run) -> float | str | None:
+    gamma = METHODS[run.config.method].gamma(run.config.gamma, run.pipeline.preprocess.n_dims)
+    if not run.pipeline.model.has_density and run.config.method != "vib":
+        return None
+    return "inf" if math.isinf(gamma) else gamma
+
+
+def false_alarms(run: Run, log_q_x: np.typing.NDArray[np.float64] | None) -> float | None:
     """Share of the test set with p <= ALPHA, in percent."""
-    assert run.h is not None
-    assert run.calibration_scores is not None
+    if log_q_x is None or run.h is None or run.calibration_scores is None:
+        return None
+    warn_if_coarse(len(run.calibration_scores), ALPHA)
     scores = typicality(log_q_x, run.pipeline.preprocess.n_dims, run.h)
     return 100 * float((conformal_p_values(scores, run.calibration_scores) <= ALPHA).mean())
 
 
 def write_results(folder: Path, results: Results) -> None:
-    write_whole(folder / "results.json", json.dumps(dataclasses.asdict(results), indent=2) + "\n")
+    write_whole(
+        folder / "results.json", json.dumps(dataclasses.asdict(results), indent=2, allow_nan=False) + "\n"
+    )

@@ -14,6 +14,9 @@ def write_whole(path: Path, content: bytes | str) -> None:
             os.fsync(file.fileno())
         os.replace(part, path)
         sync_folder(path.parent)
+    except OSError as error:  # a failed write does not say of which file
+        part.unlink(missing_ok=True)
+        raise OSError(error.errno, f"cannot write it: {error.strerror}", str(path)) from error
     except BaseException:
         part.unlink(missing_ok=True)
         raise

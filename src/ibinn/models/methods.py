@@ -195,13 +195,17 @@ def beta_one(gamma: float, n_dims: int) -> float:
     return 1 / n_dims
 
 
+def only_y(gamma: float, n_dims: int) -> float:
+    return math.inf
+
+
 METHODS: dict[str, Method] = {
     "ibinn": Method(make_generative, generative_losses, configured),
     "class-nll": Method(make_generative, generative_losses, beta_one),
     "class-nll-fixed": Method(
         partial(make_generative, distance=10.0, learn_mu=False), generative_losses, beta_one
     ),
-    "resnet": Method(partial(make_residual, kind=ResNet), softmax_losses, configured),
-    "irevnet": Method(make_irevnet, softmax_losses, configured),
+    "resnet": Method(partial(make_residual, kind=ResNet), softmax_losses, only_y),
+    "irevnet": Method(make_irevnet, softmax_losses, only_y),
     "vib": Method(partial(make_residual, kind=VIB), vib_losses, configured),
 }

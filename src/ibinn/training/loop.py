@@ -109,7 +109,7 @@ class Loop:
         self.save, self.save_every, self.record = save, save_every, record
         self.position = Position()
         self.average = copy.deepcopy(objective.model)
-        self.best = snapshot(self.average)
+        self.best = self.good = snapshot(self.average)
         self.optimizer = make_optimizer(objective.model, recipe)
         self.parameters = list(objective.model.parameters())
         self.device = self.parameters[0].device
@@ -118,7 +118,7 @@ class Loop:
         self.saved_at = self.ticked_at = time.monotonic()
 
     def run(self) -> nn.Module:
-        """Train to the end, or until the validation loss has not fallen for `patience` epochs; the best model."""
+        """Train to the end or until patience ends; the model of the best epoch, or the last without patience."""
         # Training reseeds torch's own generator in every step; whoever called keeps theirs as it was.
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices), self.listening():
@@ -129,7 +129,7 @@ class Loop:
                 except Diverging:
                     self.go_back()
             self.checkpoint()
-        self.average.load_state_dict(self.best)
+        self.average.load_state_dict(self.best if self.recipe.patience else self.good)
         return self.average
 
     def is_over(self) -> bool:
@@ -214,9 +214,10 @@ class Loop:
         validation = self.validate(self.average)
         if not math.isfinite(validation.loss):
             raise Diverging
+        self.good = snapshot(self.average)
         if validation.loss < position.best_loss:
             position.best_loss, position.best_epoch = validation.loss, position.epoch + 1
-            self.best = snapshot(self.average)
+            self.best = self.good
         self.tick()
         n = position.n_good or math.nan
         line = {
@@ -237,30 +238,28 @@ class Loop:
         self.watcher.epoch(line)
 
     def go_back(self) -> None:
-        """To the best state so far, or the start, with half the learning rate and a fresh optimiser."""
+        """To the end of the last epoch, or the start, with half the learning rate and a fresh optimiser."""
         position = self.position
         if position.n_go_backs == GO_BACKS:
             raise TrainingError(
                 f"the loss stayed non-finite in spite of {GO_BACKS} returns to the last good state, each with "
-                f"half the learning rate; start again with a smaller one, such as --set "
+                f"half the learning rate; start again, in another --out, with a smaller one, such as --set "
                 f"recipe.learning_rate={self.recipe.learning_rate / 100:g}, and see to extreme values in the data"
             )
-        self.objective.model.load_state_dict(self.best)
-        self.average.load_state_dict(self.best)
+        self.objective.model.load_state_dict(self.good)
+        self.average.load_state_dict(self.good)
         self.optimizer = make_optimizer(self.objective.model, self.recipe)
         self.position = dataclasses.replace(
             position,
-            epoch=position.best_epoch,
             batch=0,
             sum_x=0.0,
             sum_y=0.0,
             n_good=0,
             n_bad_in_a_row=0,
             n_go_backs=position.n_go_backs + 1,
-            history=position.history[: position.best_epoch],
         )
         self.watcher.note(
-            f"the loss is not finite; back to the end of epoch {position.best_epoch} with half the learning rate"
+            f"the loss is not finite; back to the end of epoch {position.epoch} with half the learning rate"
         )
 
     def look_up(self) -> None:
@@ -287,23 +286,32 @@ class Loop:
         """Model, average, best model and optimiser, as named tensors."""
         named = {f"model.{k}": v for k, v in self.objective.model.state_dict().items()}
         named |= {f"average.{k}": v for k, v in self.average.state_dict().items()}
-        named |= {f"best.{k}": v for k, v in self.best.items()}
+        named |= {f"good.{k}": v for k, v in self.good.items()}
+        if self.best is not self.good:
+            named |= {f"best.{k}": v for k, v in self.best.items()}
         for number, values in self.optimizer.state_dict()["state"].items():
             named |= {f"optimizer.{number}.{k}": v for k, v in values.items() if isinstance(v, Tensor)}
         return named
 
     def load_state(self, tensors: dict[str, Tensor], position: Position) -> None:
         """Go on where `state` was taken."""
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "best": {}, "optimizer": {}}
+        names = ("model", "average", "good", "best", "optimizer")
+        parts: dict[str, dict[str, Tensor]] = {name: {} for name in names}
         for name, value in tensors.items():
             part, _, rest = name.partition(".")
             parts[part][rest] = value
         self.objective.model.load_state_dict(parts["model"])
-        self.average.load_state_dict(parts["best"])
-        self.best = snapshot(self.average)
+        self.good = self.best = self.laid_out(parts["good"])
+        if parts["best"]:
+            self.best = self.laid_out(parts["best"])
         self.average.load_state_dict(parts["average"])
         self.load_optimizer(parts["optimizer"])
         self.position = position
+
+    def laid_out(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """state in the memory layout of the model."""
+        self.average.load_state_dict(state)
+        return snapshot(self.average)
 
     def load_optimizer(self, values: dict[str, Tensor]) -> None:
         ordered = [p for group in self.optimizer.param_groups for p in group["params"]]

@@ -7,6 +7,8 @@ from typing import Any, TextIO
 
 from ibinn.training.loop import Position
 
+LIVE_SECONDS, PLAIN_SECONDS = 0.2, 30.0  # between two lines within an epoch
+
 
 class Lines:
     """A line per epoch; in a terminal also one that lives, elsewhere one every 30 s of a long epoch."""
@@ -25,7 +27,7 @@ class Lines:
         self.n_steps += 1
         self.left = (self.n_epochs - position.epoch) * n_batches - position.batch
         now = time.monotonic()
-        if now - self.shown < (0.2 if self.lives else 30):
+        if now - self.shown < (LIVE_SECONDS if self.lives else PLAIN_SECONDS):
             return
         self.shown = now
         n = max(position.n_good, 1)
@@ -57,6 +59,11 @@ class Lines:
     def note(self, text: str) -> None:
         self.write(f"note: {text}", lasting=True)
 
+    def close(self) -> None:
+        """Let what comes next begin on a line of its own."""
+        if self.lives:
+            print("\r\x1b[K", end="", file=self.stream, flush=True)
+
     def speed(self) -> str:
         """Images per second and the time that is left, both from the steps of this process."""
         seconds = max(time.monotonic() - self.begun, 1e-9)
@@ -80,9 +87,12 @@ class Board:
             raise ValueError(
                 "TensorBoard is not installed; pip install tensorboard, or leave it out"
             ) from error
-        self.writer = SummaryWriter(str(folder / "tensorboard"))
+        self.folder, self.kind = folder / "tensorboard", SummaryWriter
+        self.writer: Any = None
 
     def add(self, line: dict[str, Any]) -> None:
+        if self.writer is None:  # not before training has begun: it writes a file at once
+            self.writer = self.kind(str(self.folder))
         numbers = {f"train/{k}": line[k] for k in ("loss_x", "loss_y", "learning_rate")}
         numbers |= {f"validation/{k}": v for k, v in line["validation"].items()}
         for name, value in numbers.items():

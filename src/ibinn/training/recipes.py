@@ -27,13 +27,13 @@ NETWORKS: dict[Size, Network] = {
     "small": Network(
         blocks=(8, 8),
         widths=(48, 96),
-        dropouts=(0.0, 0.1),
+        dropouts=(0.0, 0.0),
         subnet="light",
         clamp=2.0,
         slope=0.5,
         dense_blocks=1,
         dense_width=256,
-        dense_dropout=0.3,
+        dense_dropout=0.0,
     ),
     "base": Network(
         blocks=(8, 12, 12),
@@ -61,7 +61,7 @@ NETWORKS: dict[Size, Network] = {
 }
 
 OURS = Recipe(
-    epochs=16,
+    epochs=12,
     batch_size=128,
     optimizer="adamw",
     learning_rate=2e-3,
@@ -120,10 +120,10 @@ def configure(dataset: Dataset, n_train: int, size: Size | None = None, **settin
         network = dataclasses.replace(network, blocks=(), widths=(), dropouts=(), dense_blocks=8)
         recipe = dataclasses.replace(recipe, flip=False, crop=0)
     batch_size = max(2, min(recipe.batch_size, n_train // 8))
-    epochs = recipe.epochs
     if size == "tiny":
-        epochs = max(epochs, math.ceil(MIN_STEPS / max(1, n_train // batch_size)))
-    recipe = dataclasses.replace(recipe, epochs=epochs, batch_size=batch_size)
+        epochs = max(recipe.epochs, math.ceil(MIN_STEPS / max(1, n_train // batch_size)))
+        recipe = dataclasses.replace(recipe, epochs=epochs, patience=max(recipe.patience, epochs // 4))
+    recipe = dataclasses.replace(recipe, batch_size=batch_size)
     return RunConfig(
         format=FORMAT, data=dataset.name, size=size, network=network, recipe=recipe, **settings
     )

@@ -1,5 +1,6 @@
 """From data to a run folder: everything around the loop."""
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator
@@ -27,10 +28,10 @@ from ibinn.checkpoint import (
     write_config,
     write_history,
 )
-from ibinn.config import RunConfig
-from ibinn.data.augment import augment
+from ibinn.config import ConfigError, RunConfig
+from ibinn.data.augment import Augmentation, augment
 from ibinn.data.batches import Batches
-from ibinn.data.dataset import Dataset, Part
+from ibinn.data.dataset import Dataset, Part, data_digest
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.data.splits import Rows, Splits
 from ibinn.metrics.ood import typical_entropy, typicality
@@ -38,8 +39,10 @@ from ibinn.models.classifier import evaluation_mode
 from ibinn.models.methods import Objective, build_model
 from ibinn.models.pipeline import Pipeline, Preprocess, chunks
 from ibinn.training.batch_norm import refresh_batch_norm
-from ibinn.training.loop import Loop, Position, Validation, Watcher
+from ibinn.training.loop import Loop, Position, Validation, Watcher, finite_or_none
 from ibinn.training.recipes import halvings
+
+LARGEST_INPUT = 2**16  # values per input: the network's dense part and the means grow with them
 
 
 def train(
@@ -56,26 +59,44 @@ def train(
     if is_finished(folder, config, resume):
         watcher.note(f"the run in {folder} is finished already")
         return load_run(folder, device)
-    write_config(folder, config)
-    trainer = Trainer(config, dataset, splits, device)
-    loop = trainer.loop(folder, watcher, save_every)
-    if resume and (found := load_state(folder, config)):
-        tensors, position = found
-        loop.load_state(tensors, Position(**position))
-        watcher.note(f"going on in epoch {loop.position.epoch + 1}, batch {loop.position.batch + 1}")
-    loop.run()
-    run = trainer.finish(loop)
-    save_run(folder, run)
-    drop_state(folder)
+    trainer = Trainer(
+        config, dataset, splits, device
+    )  # first: what is wrong with the settings leaves no trace
+    if not (folder / CONFIG).exists():
+        write_config(folder, config)
+    with locked(folder):
+        loop = trainer.loop(folder, watcher, save_every)
+        if resume:
+            go_on(loop, folder, trainer, watcher)
+        watcher.note(f"{trainer.n_parameters:,} parameters, {len(splits.train)} training examples")
+        loop.run()
+        run = trainer.finish(loop)
+        save_run(folder, run)
+        drop_state(folder)
     return run
 
 
+def go_on(loop: Loop, folder: Path, trainer: "Trainer", watcher: Watcher) -> None:
+    """Load the checkpoint, where there is one."""
+    found = load_state(folder, trainer.config, trainer.digest)
+    if not found:
+        return
+    try:
+        loop.load_state(found[0], Position(**found[1]))
+    except (RuntimeError, KeyError, TypeError) as error:
+        raise RunError(
+            f"the checkpoint in {folder} does not fit this version of ibinn; delete {folder / 'checkpoint'} to "
+            f"start afresh, or use the version that wrote it"
+        ) from error
+    watcher.note(f"going on in epoch {loop.position.epoch + 1}, batch {loop.position.batch + 1}")
+
+
 def is_finished(folder: Path, config: RunConfig, resume: bool) -> bool:
-    """Whether there is nothing left to train; RunError where the folder holds another run."""
+    """Whether there is nothing left to train; RunError where the folder holds something else."""
     path = folder / CONFIG
     if not path.is_file():
-        if (folder / MODEL).exists():
-            raise RunError(f"{folder} holds a {MODEL} without {CONFIG}; use another --out")
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RunError(f"{folder} is no run folder, and not empty; use another --out")
         return False
     if not resume:
         raise RunError(f"{folder} holds a run already; go on with --resume, or use another --out")
@@ -84,6 +105,24 @@ def is_finished(folder: Path, config: RunConfig, resume: bool) -> bool:
             f"{folder} holds a run with other settings ({difference(there, config)}); use another --out"
         )
     return (folder / MODEL).is_file()
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one process at a time trains in a folder; where the system has no such locks, nobody looks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with open(folder / CONFIG, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunError(
+                f"another process is training in {folder}; wait for it, or use another --out"
+            ) from error
+        yield
 
 
 def difference(there: Any, here: Any) -> str:
@@ -101,13 +140,16 @@ class Trainer:
     """The data of a run on its way to the model."""
 
     def __init__(self, config: RunConfig, dataset: Dataset, splits: Splits, device: str = "cpu") -> None:
+        check_settings(config, dataset)
         self.config, self.dataset, self.splits = config, dataset, splits
+        self.digest = data_digest(dataset)
         with default_dtype(torch.float32 if dataset.is_images else torch.float64):
             preprocess = fit_preprocess(config, dataset, splits.train)
             priors = class_shares(dataset, splits.train) if config.priors == "data" else None
             model = build_model(config, preprocess.shape, len(dataset.class_names), priors)
         self.pipeline = Pipeline(preprocess, model).to(device)
         self.n_dims = preprocess.n_dims
+        self.n_parameters = sum(p.numel() for p in self.pipeline.parameters())
 
     def loop(self, folder: Path, watcher: Watcher, save_every: float) -> Loop:
         config, n_train = self.config, len(self.splits.train)
@@ -115,7 +157,7 @@ class Trainer:
         batches = Batches(self.splits.train, batch_size, config.seed, drop_last=True)
 
         def save(tensors: dict[str, Tensor], position: Position) -> None:
-            save_state(folder, config, tensors, dataclasses.asdict(position))
+            save_state(folder, config, self.digest, tensors, dataclasses.asdict(position))
 
         return Loop(
             self.objective(self.pipeline.model, config.recipe.smoothing),
@@ -183,13 +225,17 @@ class Trainer:
         calibration = pipeline.outputs(train.x[self.splits.calibration]).log_q_x
         h = scores = None
         if centre is not None and calibration is not None:
-            h = typical_entropy(centre, self.n_dims)
-            scores = np.sort(typicality(calibration, self.n_dims, h))
+            if np.isfinite(centre).all() and not np.isnan(calibration).any():
+                h = typical_entropy(centre, self.n_dims)
+                scores = np.sort(typicality(calibration, self.n_dims, h))
+            else:  # at gamma = inf nothing keeps z from running off
+                loop.watcher.note("some densities are not finite: this model gives no p-values")
         return Run(self.config, pipeline, self.dataset.class_names, h, scores, self.facts(loop, validation))
 
     def training_inputs(self) -> Iterator[Tensor]:
-        """The training set in batches as the model sees it, not augmented."""
-        for _, rows in chunks(self.splits.train, 500):
+        """The training set in batches, not augmented; in mixed order, since files may be sorted by class."""
+        mixed = np.random.default_rng(self.config.seed).permutation(self.splits.train)
+        for _, rows in chunks(mixed, 500):
             if len(rows) > 1:
                 yield self.pipeline.prepared(self.dataset.train.x[rows])[0]
 
@@ -198,7 +244,8 @@ class Trainer:
         guessing = 100 * (1 - class_shares(self.dataset, splits.validation).max())
         learns_classes = loop.objective.gamma > 0
         return {
-            "n_parameters": sum(p.numel() for p in self.pipeline.parameters()),
+            "data_digest": self.digest,
+            "n_parameters": self.n_parameters,
             "n_train": len(splits.train),
             "n_validation": len(splits.validation),
             "n_calibration": len(splits.calibration),
@@ -207,11 +254,30 @@ class Trainer:
             "best_epoch": position.best_epoch,
             "n_skipped": position.n_skipped,
             "n_go_backs": position.n_go_backs,
-            "validation": {
-                k: None if v is None or math.isnan(v) else v for k, v in validation._asdict().items()
-            },
+            "validation": {k: finite_or_none(v) for k, v in validation._asdict().items()},
             "converged": bool(not learns_classes or validation.error < 0.9 * guessing),
         }
+
+
+def check_settings(config: RunConfig, dataset: Dataset) -> None:
+    """What only the data can tell to be wrong."""
+    recipe, n_values = config.recipe, math.prod(dataset.shape)
+    if n_values > LARGEST_INPUT:
+        raise ConfigError(
+            f"{config.data} has {n_values} values per input but the network takes {LARGEST_INPUT} at most; "
+            f"make the images smaller, say 64 x 64 pixels"
+        )
+    if not dataset.is_images:
+        if config.precision == "bf16":
+            raise ConfigError("tables are computed in float64; leave out --precision bf16")
+        return
+    if not config.network.blocks:
+        raise ConfigError(
+            "images need at least one resolution in network.blocks, as in network.blocks=[4,4]"
+        )
+    Augmentation(recipe.flip, recipe.crop, recipe.rotation, recipe.jitter)
+    if recipe.crop >= min(dataset.shape[:2]):
+        raise ConfigError(f"crop is {recipe.crop} but the images are only {dataset.shape[:2]} pixels")
 
 
 def fit_preprocess(config: RunConfig, dataset: Dataset, rows: Rows) -> Preprocess:
