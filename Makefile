@@ -3,7 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: demo test check format soak bench clean
+.PHONY: demo test check format soak bench results clean
 
 demo: .venv/installed
 	$(BIN)/ibinn demo
@@ -29,6 +29,17 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/folder.py
 	$(BIN)/python benchmarks/augment.py
 	$(BIN)/python benchmarks/loop.py
+
+# The trainings behind the numbers in docs/recipes.md, about half an hour on two cores; fashion_mnist has to be where
+# `ibinn data` finds it. What is finished is not trained again.
+results: .venv/installed
+	for gamma in 1 4; do \
+	    run=runs/fashion_mnist-small-gamma$$gamma; \
+	    $(BIN)/ibinn train fashion_mnist --size small --gamma $$gamma --precision bf16 --resume --out $$run && \
+	    $(BIN)/ibinn evaluate $$run || exit 1; \
+	    mkdir -p results/fashion_mnist-small-gamma$$gamma; \
+	    cp $$run/config.toml $$run/history.jsonl $$run/results.json results/fashion_mnist-small-gamma$$gamma/; \
+	done
 
 clean:
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

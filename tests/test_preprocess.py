@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +37,10 @@ def every_level(levels, height=5, width=7, n_channels=3):
 @pytest.mark.parametrize("equalise", [False, True])
 def test_levels_come_back(noise, levels, multiple, dtype, equalise):
     images = every_level(levels)
+    if equalise and noise != "uniform":
+        with pytest.raises(ValueError, match="only uniform noise"):
+            ImagePreprocess.fit(images, levels, noise, NOISES[noise], multiple, equalise)
+        return
     preprocess = ImagePreprocess.fit(images, levels, noise, NOISES[noise], multiple, equalise).to(dtype)
     x = preprocess.to_units(images)
     assert np.array_equal(preprocess.to_raw(preprocess.inverse(preprocess(x)[0])), images)
@@ -92,27 +97,29 @@ def test_noise_has_the_law_asked_for(noise):
     assert_close(eps.var(), torch.tensor(variance), rtol=0.03, atol=0)
 
 
-def test_an_equalised_image_is_spread_evenly_also_beyond_its_levels():
+def test_an_equalised_image_is_spread_as_a_logistic_variable():
     images = (every_level(256) ** 2 / 255).astype(np.uint8)
     preprocess = ImagePreprocess.fit(images, 256, equalise=True)
-    x = torch.linspace(-0.1, 1.1, 1000)[None, None, :, None].expand(1, 3, -1, 1)
+    x = torch.linspace(0.0005, 0.9995, 1000)[None, None, :, None].expand(1, 3, -1, 1)
     v, _ = preprocess(x)
     assert (v.diff(dim=2) > 0).all()
     assert_close(preprocess.inverse(v), x)
-    ends = preprocess(torch.tensor([0.0, 1.0])[None, None, :, None].expand(1, 3, -1, 1))[0]
-    assert_close(ends[0, :, :, 0], torch.tensor([-1.0, 1.0]).expand(3, 2) * math.sqrt(3))
+    assert_close(
+        preprocess.inverse(torch.tensor([-99.0, 99.0]).expand(1, 3, 1, 2))[0, 0, 0],
+        torch.tensor([0.0, 1.0]),
+    )
     spread = preprocess(preprocess.add_noise(preprocess.to_units(images)))[0].std()
-    assert 0.9 < spread < 1.1  # that of a uniform variable, but for the share of the straight line
+    assert 0.85 < spread < 1.15  # 1, but for the share of the even histogram
 
 
-def test_under_an_equalised_uniform_density_a_pixel_costs_what_its_level_says():
-    """v uniform on its box has the probability 0.9 share + 0.1 / levels for each level."""
+def test_under_an_equalised_logistic_density_a_pixel_costs_what_its_level_says():
+    """v logistic with deviation 1 has the probability 0.9 share + 0.1 / levels for each level."""
     images = (every_level(256) ** 2 / 255).astype(np.uint8)[..., :1]
     preprocess = ImagePreprocess.fit(images, 256, equalise=True)
     x = preprocess.add_noise(preprocess.to_units(images))
-    log_p = level_log_density(
-        preprocess, x, lambda v: torch.full((len(v),), -preprocess.n_dims * math.log(math.sqrt(12)))
-    )
+    scale = math.sqrt(3) / math.pi
+    law = scipy.stats.logistic(scale=scale)
+    log_p = level_log_density(preprocess, x, lambda v: torch.as_tensor(law.logpdf(v)).flatten(1).sum(1))
     probability = 0.9 * np.bincount(images.ravel(), minlength=256) / images.size + 0.1 / 256
     expected = -np.log2(probability)[images].mean((1, 2, 3))
     np.testing.assert_allclose(bits_per_dim(log_p, preprocess.n_dims), expected, rtol=1e-10)

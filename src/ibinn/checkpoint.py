@@ -134,9 +134,9 @@ def make_preprocess(settings: dict[str, Any], state: dict[str, Tensor]) -> Prepr
     if settings.pop("kind") == "table":
         return TablePreprocess(**buffers)
     settings["shape"] = tuple(settings["shape"])
-    curve = buffers.get("curve")
+    rise = buffers.get("rise")
     return ImagePreprocess(
-        **settings, mean=buffers["mean"].flatten(), std=buffers["std"].flatten(), curve=curve
+        **settings, mean=buffers["mean"].flatten(), std=buffers["std"].flatten(), rise=rise
     )
 
 

@@ -54,6 +54,7 @@ class Network:
     subnet: Literal["paper", "light"]
     clamp: float
     slope: float
+    down_slope: float
     dense_blocks: int
     dense_width: int
     dense_dropout: float
@@ -73,7 +74,7 @@ class Network:
         for name in ("dropouts", "dense_dropout"):
             for value in as_tuple(getattr(self, name)):
                 in_unit_interval(name, value)
-        for name in ("clamp", "slope", "scale"):
+        for name in ("clamp", "slope", "down_slope", "scale"):
             positive(name, getattr(self, name))
 
 

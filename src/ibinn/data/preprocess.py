@@ -22,8 +22,8 @@ from torch.nn import functional as F
 
 Array = NDArray[Any]
 Noise = Literal["uniform", "gaussian", "both"]
-STRAIGHT = 0.1  # share of the straight line in an equalising curve
-SQRT12 = math.sqrt(12)  # one over the deviation of a uniform variable
+EVEN = 0.1  # share of the even histogram in an equalising one
+LOGISTIC = math.sqrt(3) / math.pi  # one over the deviation of a logistic variable
 MARGIN = 2.0**-12  # of a level: keeps w + u inside its level through float32's rounding on the way back
 
 
@@ -31,15 +31,15 @@ class ImagePreprocess(nn.Module):
     """Images (N, H, W, C) of `levels` values 0, 1, ... <-> normalised tensors (N, C, H', W').
 
     x = w / levels, in [0, 1). Noise: uniform within a level (x then fills [0, 1)), Gaussian of deviation
-    sigma in pixel units, or both. v = (x - mean) / std per channel; or, where a `curve` (C, levels + 1) is
-    given, v = (curve(x) - 1/2) sqrt(12), the curve rising from 0 to 1 in a straight line over each level and
-    going on so beyond. Sides that are no multiple of `multiple` are padded with level 0, evenly; the density
-    is that of the padded image.
+    sigma in pixel units, or both. v = (x - mean) / std per channel; or, where `rise` (C, levels) is given,
+    v = logit(c(x)) sqrt(3) / pi, c rising from 0 to 1 over the levels by so much over each, in a straight line.
+    Sides that are no multiple of `multiple` are padded with level 0, evenly; the density is that of the
+    padded image.
     """
 
     mean: Tensor
     std: Tensor
-    curve: Tensor | None
+    rise: Tensor | None
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ImagePreprocess(nn.Module):
         noise: Noise = "uniform",
         sigma: float = 0.0,
         multiple: int = 1,
-        curve: Array | Tensor | None = None,
+        rise: Array | Tensor | None = None,
     ) -> None:
         super().__init__()
         check_settings(shape, levels, noise, sigma)
@@ -58,9 +58,13 @@ class ImagePreprocess(nn.Module):
         self.noise, self.sigma, self.multiple = noise, sigma, multiple
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.get_default_dtype())[:, None, None])
         self.register_buffer("std", torch.as_tensor(std, dtype=torch.get_default_dtype())[:, None, None])
-        if curve is not None:
-            curve = torch.as_tensor(curve, dtype=torch.get_default_dtype())
-        self.register_buffer("curve", curve)
+        if rise is not None and noise != "uniform":
+            raise ValueError(
+                f"only uniform noise keeps x within [0, 1], as equalising needs it, not {noise}"
+            )
+        if rise is not None:
+            rise = torch.as_tensor(rise, dtype=torch.get_default_dtype())
+        self.register_buffer("rise", rise)
 
     @classmethod
     def fit(
@@ -74,17 +78,17 @@ class ImagePreprocess(nn.Module):
     ) -> "ImagePreprocess":
         """With mean and deviation of each channel of images (N, H, W, C), in pixel units.
 
-        equalise=True takes the curve from the histogram of each channel (see `equalising_curve`).
+        equalise=True takes `rise` from the histogram of each channel (see `equalising_rise`).
         """
         share = level_shares(images, levels)
         mean, std = share_statistics(share)
         height, width, n_channels = images.shape[1:]
-        curve = equalising_curve(share) if equalise else None
-        return cls((height, width, n_channels), levels, mean, guarded(std), noise, sigma, multiple, curve)
+        rise = equalising_rise(share) if equalise else None
+        return cls((height, width, n_channels), levels, mean, guarded(std), noise, sigma, multiple, rise)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments, but for mean, std and curve, to make this preprocessing again."""
+        """The arguments, but for mean, std and rise, to make this preprocessing again."""
         names = ("levels", "noise", "sigma", "multiple")
         return {"shape": self.image_shape} | {name: getattr(self, name) for name in names}
 
@@ -135,33 +139,42 @@ class ImagePreprocess(nn.Module):
         return dequantise(nothing, self.levels, torch.Generator().manual_seed(draw))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if self.curve is None:
+        if self.rise is None:
             log_det = -self.std.log().sum() * (x.shape[2] * x.shape[3])
             return (x - self.mean) / self.std, log_det.expand(x.shape[0])
         w = x.detach().mul(self.levels).floor().clamp(0, self.levels - 1)
-        low, slope = self._piece(w.long())
-        return (low + (x * self.levels - w) * slope), (slope * self.levels).log().flatten(1).sum(1)
+        u = x * self.levels - w
+        below, rise, above = self._piece(w.long())
+        # c from below and 1 - c from above: each keeps its digits where it is small.
+        log_c, log_rest = (c.clamp_min(1e-8).log() for c in (below + u * rise, above + (1 - u) * rise))
+        log_slope = rise.log() + math.log(self.levels * LOGISTIC) - log_c - log_rest
+        return LOGISTIC * (log_c - log_rest), log_slope.flatten(1).sum(1)
 
     def inverse(self, v: Tensor) -> Tensor:
-        if self.curve is None:
+        if self.rise is None:
             return v * self.std + self.mean
-        knots = SQRT12 * (self.curve - 0.5)
-        w = torch.stack(
-            [
-                torch.bucketize(v[:, c].detach().contiguous(), knots[c, 1:-1], right=True)
-                for c in range(v.shape[1])
-            ],
-            1,
-        )
-        low, slope = self._piece(w)
-        return (w + (v - low) / slope) / self.levels
+        c, rest = (v / LOGISTIC).sigmoid(), (-v / LOGISTIC).sigmoid()
+        w = torch.stack([self._level(c[:, k], rest[:, k], k) for k in range(v.shape[1])], 1)
+        below, rise, above = self._piece(w)
+        u = torch.where(c < rest, (c - below) / rise, 1 - (rest - above) / rise)
+        return (w + u.clamp(0, 1)) / self.levels
 
-    def _piece(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """v at the beginning of level w (B, C, H, W), and its rise over that level."""
-        assert self.curve is not None
-        knots = SQRT12 * (self.curve - 0.5)
+    def _piece(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """c at the beginning of level w (B, C, H, W), its rise over that level, and what is left at its end."""
+        assert self.rise is not None
         channel = torch.arange(w.shape[1], device=w.device)[:, None, None]
-        return knots[channel, w], SQRT12 * self.curve.diff()[channel, w]
+        below = F.pad(self.rise.cumsum(1), (1, 0))[:, :-1]
+        above = F.pad(self.rise.flip(1).cumsum(1), (1, 0))[:, :-1].flip(1)
+        return below[channel, w], self.rise[channel, w], above[channel, w]
+
+    def _level(self, c: Tensor, rest: Tensor, channel: int) -> Tensor:
+        """The level that c = 1 - rest lies in, found from the side where it keeps its digits."""
+        assert self.rise is not None
+        ends = self.rise[channel].cumsum(0)[:-1]
+        starts = self.rise[channel].flip(0).cumsum(0)[:-1]
+        up = torch.bucketize(c.detach().contiguous(), ends, right=True)
+        down = self.levels - 1 - torch.bucketize(rest.detach().contiguous(), starts)
+        return torch.where(c < rest, up, down)
 
     def to_raw(self, x: Tensor) -> Array:
         """x (N, C, H', W') -> levels (N, H, W, C), uint8; what lies outside of [0, 1) is clipped."""
@@ -257,15 +270,13 @@ def share_statistics(share: Array) -> tuple[Array, Array]:
     return mean, np.sqrt((share * (values - mean[:, None]) ** 2).sum(1))
 
 
-def equalising_curve(share: Array) -> Array:
-    """The cumulative histogram of each channel, (C, levels + 1), mixed with a straight line.
+def equalising_rise(share: Array) -> Array:
+    """The histogram of each channel, (C, levels), mixed with an even one; rows sum to 1.
 
     It gives the levels that are frequent, such as a black background, the room in v that a density wants for
-    them. The line keeps rare levels from being squeezed into the rounding of float32.
+    them. The even part keeps rare levels from being squeezed into the rounding of float32.
     """
-    rise = (1 - STRAIGHT) * share + STRAIGHT / share.shape[1]
-    curve = np.concatenate([np.zeros((len(share), 1)), rise.cumsum(1)], axis=1)
-    return np.asarray(curve / curve[:, -1:])
+    return np.asarray((1 - EVEN) * share + EVEN / share.shape[1])
 
 
 def guarded(std: Array, size: Array | float = 1.0) -> Array:

@@ -54,6 +54,7 @@ def image_flow(
     subnet: str = "paper",
     clamp: float = 0.7,
     slope: float = 0.1,
+    down_slope: float = 0.2,
 ) -> Chain:
     """Coupling blocks at several resolutions, each half the one before, then DCT and dense blocks.
 
@@ -61,7 +62,7 @@ def image_flow(
     number stands for all of them, and a single number of blocks for as many resolutions as the sides
     allow, three at most. Images of one channel are squeezed first, since a coupling needs two. seed draws
     the fixed mixes of the channels; the weights come from torch's own generator. subnet is one of SUBNETS;
-    clamp and slope are those of the convolutional couplings.
+    clamp and slope are those of the convolutional couplings, down_slope that of the downsampling ones.
     """
     finish = partial(block, seed=seed, scale=scale, learn_scale=learn_scale)
     layers: list[Bijection] = []
@@ -72,8 +73,8 @@ def image_flow(
         match stage.kind:
             case "squeeze":
                 layers.append(Squeeze())
-            case "down":  # twice the slope: the authors' choice where they downsample
-                down = DownsampleCoupling(n_out // 4, stage.subnet, clamp, 2 * slope)
+            case "down":
+                down = DownsampleCoupling(n_out // 4, stage.subnet, clamp, down_slope)
                 layers += finish(down, n_out, stage.number)
             case "conv":
                 layers += finish(AffineCoupling(n_out, stage.subnet, clamp, slope), n_out, stage.number)
