@@ -16,9 +16,16 @@ from ibinn.training.run import Trainer
 
 
 def make_loop(
-    dataset=None, save=None, watcher=None, poison=None, validate=None, precision="float32", **settings
+    dataset=None,
+    save=None,
+    watcher=None,
+    poison=None,
+    poison_at=None,
+    validate=None,
+    precision="float32",
+    **settings,
 ):
-    """A loop as `train` makes it; poison(number of the batch, v) may spoil a batch."""
+    """A loop as `train` makes it; poison(number of the batch, v) may spoil a batch, poison_at(position) does."""
     dataset = dataset or few_digits()
     config = small_config(dataset, **settings)
     trainer = Trainer(config, dataset, split(dataset, config.seed))
@@ -27,9 +34,11 @@ def make_loop(
 
     def fetch(rows, generator):
         v, log_det, y = trainer.fetch(rows, generator)
+        if poison_at and poison_at(loop.position):
+            v = v * math.nan
         return (poison(next(numbers), v) if poison else v), log_det, y
 
-    return Loop(
+    loop = Loop(
         whole.objective,
         whole.batches,
         fetch,
@@ -41,6 +50,7 @@ def make_loop(
         save,
         save_every=0.0 if save else math.inf,
     )
+    return loop
 
 
 def weights(model):
@@ -61,7 +71,10 @@ RESUMED = {
     "bf16": {"precision": "bf16"},
     "no patience": {"patience": 0, "ema": 0.0},
     "impatient": {"patience": 1, "learning_rate": 0.05, "epochs": 40},
-    "went back": {"learning_rate": 30.0},
+    "went back": {
+        "batch_size": 20,
+        "poison_at": lambda position: position.epoch == 1 > position.n_go_backs,
+    },
 }
 
 

@@ -98,7 +98,7 @@ def test_noise_has_the_law_asked_for(noise):
 
 
 def test_an_equalised_image_is_spread_as_a_logistic_variable():
-    images = (every_level(256) ** 2 / 255).astype(np.uint8)
+    images = (every_level(256) / 255.0 * every_level(256)).astype(np.uint8)
     preprocess = ImagePreprocess.fit(images, 256, equalise=True)
     x = torch.linspace(0.0005, 0.9995, 1000)[None, None, :, None].expand(1, 3, -1, 1)
     v, _ = preprocess(x)
@@ -114,7 +114,7 @@ def test_an_equalised_image_is_spread_as_a_logistic_variable():
 
 def test_under_an_equalised_logistic_density_a_pixel_costs_what_its_level_says():
     """v logistic with deviation 1 has the probability 0.9 share + 0.1 / levels for each level."""
-    images = (every_level(256) ** 2 / 255).astype(np.uint8)[..., :1]
+    images = (every_level(256) / 255.0 * every_level(256)).astype(np.uint8)[..., :1]
     preprocess = ImagePreprocess.fit(images, 256, equalise=True)
     x = preprocess.add_noise(preprocess.to_units(images))
     scale = math.sqrt(3) / math.pi
