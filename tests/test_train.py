@@ -228,6 +228,13 @@ class Command:
         assert process.returncode == 0
         return load_file(self.folder / "model.safetensors")
 
+    def stop(self):
+        """Begin, and stop with SIGTERM after a checkpoint."""
+        process = self.start()
+        self.wait_for_training(process)
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+
     @property
     def state(self):
         return self.folder / "checkpoint" / "state.safetensors"
@@ -301,11 +308,8 @@ def test_signals_save_and_exit(number, tmp_path):
 def test_a_full_disk_stops_with_one_sentence_and_the_run_goes_on_later(tmp_path):
     """RLIMIT_FSIZE makes the system refuse writes beyond a size, as a full disk would."""
     command = Command(tmp_path / "run", n_epochs=2)
-    process = command.start()
-    command.wait_for_training(process)
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-    state = tmp_path / "run" / "checkpoint" / "state.safetensors"
+    command.stop()
+    state = command.state
     good = state.read_bytes()
     script = (
         "import resource, sys; from ibinn.cli import main\n"
@@ -325,11 +329,8 @@ def test_a_full_disk_stops_with_one_sentence_and_the_run_goes_on_later(tmp_path)
 @pytest.mark.parametrize("damage", ["cut", "flip", "foreign"])
 def test_a_bad_checkpoint_is_refused_in_one_sentence(damage, tmp_path, capsys):
     command = Command(tmp_path / "run", n_epochs=2)
-    process = command.start()
-    command.wait_for_training(process)
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-    state = tmp_path / "run" / "checkpoint" / "state.safetensors"
+    command.stop()
+    state = command.state
     content = bytearray(state.read_bytes())
     if damage == "flip":
         content[-7] ^= 1

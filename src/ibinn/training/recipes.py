@@ -1,7 +1,7 @@
 """Sizes and recipes: which network, trained how. Each choice is told of in docs/recipes.md."""
 
-import dataclasses
 import math
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -12,42 +12,23 @@ from ibinn.config import ConfigError, Network, Recipe, RunConfig, Size, nearest,
 from ibinn.data.dataset import Dataset
 from ibinn.mixture import GaussianMixture
 
+SMALL = Network(
+    blocks=(8, 8),
+    widths=(48, 96),
+    dropouts=(0.0, 0.0),
+    subnet="light",
+    clamp=2.0,
+    slope=0.5,
+    down_slope=0.5,
+    dense_blocks=1,
+    dense_width=256,
+    dense_dropout=0.0,
+)
 NETWORKS: dict[Size, Network] = {
-    "tiny": Network(
-        blocks=(4, 4),
-        widths=(32, 64),
-        dropouts=(0.0, 0.0),
-        subnet="light",
-        clamp=2.0,
-        slope=0.5,
-        down_slope=0.5,
-        dense_blocks=4,
-        dense_width=128,
-        dense_dropout=0.0,
-    ),
-    "small": Network(
-        blocks=(8, 8),
-        widths=(48, 96),
-        dropouts=(0.0, 0.0),
-        subnet="light",
-        clamp=2.0,
-        slope=0.5,
-        down_slope=0.5,
-        dense_blocks=1,
-        dense_width=256,
-        dense_dropout=0.0,
-    ),
-    "base": Network(
-        blocks=(8, 12, 12),
-        widths=(48, 96, 128),
-        dropouts=(0.0, 0.0, 0.0),
-        subnet="light",
-        clamp=2.0,
-        slope=0.5,
-        down_slope=0.5,
-        dense_blocks=1,
-        dense_width=512,
-        dense_dropout=0.0,
+    "tiny": replace(SMALL, blocks=(4, 4), widths=(32, 64), dense_blocks=4, dense_width=128),
+    "small": SMALL,
+    "base": replace(
+        SMALL, blocks=(8, 12, 12), widths=(48, 96, 128), dropouts=(0.0, 0.0, 0.0), dense_width=512
     ),
     "paper": Network(
         blocks=(8, 24, 24),
@@ -79,9 +60,9 @@ OURS = Recipe(
     normalise="equalise",
 )
 RECIPES: dict[Size, Recipe] = {
-    "tiny": dataclasses.replace(OURS, epochs=40, batch_size=64, ema=0.98),
+    "tiny": replace(OURS, epochs=40, batch_size=64, ema=0.98),
     "small": OURS,
-    "base": dataclasses.replace(OURS, epochs=60, flip=True, crop=2),
+    "base": replace(OURS, epochs=60, flip=True, crop=2),
     "paper": Recipe(
         epochs=450,
         batch_size=128,
@@ -121,13 +102,13 @@ def configure(dataset: Dataset, n_train: int, size: Size | None = None, **settin
             raise ConfigError(
                 "the paper's network is for images; for a table use --size tiny, small or base"
             )
-        network = dataclasses.replace(network, blocks=(), widths=(), dropouts=(), dense_blocks=8)
-        recipe = dataclasses.replace(recipe, flip=False, crop=0)
+        network = replace(network, blocks=(), widths=(), dropouts=(), dense_blocks=8)
+        recipe = replace(recipe, flip=False, crop=0)
     batch_size = max(2, min(recipe.batch_size, n_train // 8))
     if size == "tiny":
         epochs = max(recipe.epochs, math.ceil(MIN_STEPS / max(1, n_train // batch_size)))
-        recipe = dataclasses.replace(recipe, epochs=epochs, patience=max(recipe.patience, epochs // 4))
-    recipe = dataclasses.replace(recipe, batch_size=batch_size)
+        recipe = replace(recipe, epochs=epochs, patience=max(recipe.patience, epochs // 4))
+    recipe = replace(recipe, batch_size=batch_size)
     return RunConfig(
         format=FORMAT, data=dataset.name, size=size, network=network, recipe=recipe, **settings
     )
@@ -144,11 +125,11 @@ def override(config: RunConfig, settings: tuple[str, ...]) -> RunConfig:
                 f"recipe.learning_rate=0.001"
             )
         part = getattr(config, section)
-        known = [field.name for field in dataclasses.fields(part)]
+        known = [field.name for field in fields(part)]
         if key not in known:
             raise ConfigError(f"{section} has no setting {key!r}; {nearest(key, known)}")
         value = parse_value(type(part), key, text)
-        config = dataclasses.replace(config, **{section: dataclasses.replace(part, **{key: value})})
+        config = replace(config, **{section: replace(part, **{key: value})})
     return config
 
 
