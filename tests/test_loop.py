@@ -136,6 +136,7 @@ def test_an_overflow_within_the_network_leaves_no_nan_in_its_statistics():
     loop = make_loop(poison=poison, epochs=2, network=network)
     model = loop.run()
     assert loop.position.n_skipped == 1
+    assert loop.position.n_go_backs == 0
     assert all(value.isfinite().all() for value in model.state_dict().values())
 
 
