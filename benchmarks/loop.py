@@ -7,10 +7,12 @@ best of several rounds counts: other work on the machine only ever adds time.
 
 import math
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from ibinn.config import Precision
 from ibinn.data.dataset import Dataset, Part
 from ibinn.data.splits import split
 from ibinn.training.loop import Loop
@@ -26,21 +28,25 @@ def main() -> None:
     images = rng.integers(256, size=(4000, 28, 28, 1), dtype=np.uint8)
     names = tuple("0123456789")
     dataset = Dataset("random", Part(images, np.arange(4000) % 10), None, names, 256)
+    for precision in ("float32", "bf16"):
+        compare(dataset, precision)
+
+
+def compare(dataset: Dataset, precision: Precision) -> None:
     splits = split(dataset, 0)
-    settings = {"method": "ibinn", "gamma": 1.0, "seed": 0, "priors": "data", "precision": "float32"}
+    settings = {"method": "ibinn", "gamma": 1.0, "seed": 0, "priors": "data", "precision": precision}
     config = configure(dataset, len(splits.train), "small", **settings)
     trainer = Trainer(config, dataset, splits)
-    loop = trainer.loop(None, Lines(config.recipe.epochs, config.recipe.batch_size), math.inf)
+    loop = trainer.loop(Path(), Lines(config.recipe.epochs, config.recipe.batch_size), math.inf)
     whole, bare = [], []
-    for number in range(ROUNDS):
+    for _ in range(ROUNDS):
         whole.append(seconds_of(loop_steps, loop))
         bare.append(seconds_of(bare_steps, loop))
-        print(f"round {number + 1}: loop {1e3 * whole[-1]:.1f} ms, bare {1e3 * bare[-1]:.1f} ms per step")
     overhead = 100 * (min(whole) / min(bare) - 1)
     print(
-        f"loop {1e3 * min(whole):.1f} ms, bare {1e3 * min(bare):.1f} ms per step of {config.recipe.batch_size}"
+        f"{precision}: loop {1e3 * min(whole):.1f} ms, bare {1e3 * min(bare):.1f} ms per step of "
+        f"{config.recipe.batch_size}; overhead {overhead:.1f} %; {torch.get_num_threads()} threads"
     )
-    print(f"overhead {overhead:.1f} %; {torch.get_num_threads()} threads")
 
 
 def seconds_of(work: object, loop: Loop) -> float:
@@ -65,7 +71,9 @@ def bare_steps(loop: Loop) -> None:
     loop.objective.train()
     for _ in range(STEPS):
         loop.optimizer.zero_grad()
-        loop.objective(v, log_det, y).loss.mean().backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=loop.precision == "bf16"):
+            losses = loop.objective(v, log_det, y)
+        losses.loss.mean().backward()
         loop.optimizer.step()
 
 

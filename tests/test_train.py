@@ -25,7 +25,8 @@ from ibinn.training.recipes import RECIPES
 
 pytestmark = pytest.mark.usefixtures("own_places")
 FAST = ["--set", "network.blocks=[1,1]", "network.widths=[8,8]", "network.dense_blocks=1"]
-KILLS = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 2
+SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+KILLS = 20 if SOAK else 2
 
 
 def train(*arguments, n_epochs=1):
@@ -338,7 +339,7 @@ def test_a_bad_checkpoint_is_refused_in_one_sentence(damage, tmp_path, capsys):
     assert "is damaged" in refused(*command.arguments, capsys=capsys)
 
 
-@pytest.mark.skipif(KILLS == 2, reason="five trainings: part of make soak")
+@pytest.mark.skipif(not SOAK, reason="five trainings: part of make soak")
 def test_the_demo_is_right_about_digits(tmp_path):
     errors = []
     for seed in range(5):

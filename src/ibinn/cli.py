@@ -213,8 +213,8 @@ def train_and_tell(
     validation = facts["validation"]
     bits = validation["bits_per_dim"]
     print(
-        f"{config.method} on {config.data}, size {config.size}: {facts['n_parameters']:,} parameters, "
-        f"{facts['n_train']} training examples, {clock(facts['train_seconds'])} min"
+        f"{config.method} on {config.data}, size {config.size}: {facts['n_parameters']:,} parameters, trained "
+        f"in {clock(facts['train_seconds'])} on {facts['n_train']} examples"
     )
     print(
         f"validation: error {validation['error']:.2f} %"

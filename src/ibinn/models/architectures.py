@@ -3,11 +3,13 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
 from torch import nn
 
+from ibinn.config import Network
 from ibinn.flows.base import Bijection, Chain
 from ibinn.flows.coupling import AffineCoupling, SubnetFactory
 from ibinn.flows.dct import DCTPool
@@ -20,24 +22,28 @@ SUBNETS = {"paper": conv_subnet, "light": light_subnet}
 LARGEST_ROTATION = 512  # vectors beyond get a plain permutation: a dense matrix would outweigh the net
 
 
+PAPER = Network(
+    blocks=(8, 24, 24),
+    widths=(16, 32, 64),
+    dropouts=(0.0, 0.0, 0.25),
+    subnet="paper",
+    clamp=0.7,
+    slope=0.1,
+    down_slope=0.2,
+    dense_blocks=2,
+    dense_width=1024,
+    dense_dropout=0.5,
+    scale=0.75,
+)
+
+
 def paper_flow(shape: Shape = (3, 32, 32), learn_scale: bool = True, seed: int = 0) -> Chain:
     """The network of the paper: 8 + 25 + 25 convolutional and 2 dense coupling blocks.
 
     Each 25 is one downsampling block and 24 ordinary ones. The dense blocks mix by a plain
     permutation: an orthogonal matrix over 3072 features would have nine million entries.
     """
-    return image_flow(
-        shape,
-        blocks=(8, 24, 24),
-        widths=(16, 32, 64),
-        dropouts=(0.0, 0.0, 0.25),
-        dense_blocks=2,
-        dense_width=1024,
-        dense_dropout=0.5,
-        scale=0.75,
-        learn_scale=learn_scale,
-        seed=seed,
-    )
+    return image_flow(shape, **asdict(replace(PAPER, learn_scale=learn_scale)), seed=seed)
 
 
 def image_flow(

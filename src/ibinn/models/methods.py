@@ -41,6 +41,22 @@ class Losses(NamedTuple):
     wrong: Tensor
 
 
+class Batch(NamedTuple):
+    """Preprocessed inputs (B, ...), log|det| of the preprocessing (B,), labels (B,)."""
+
+    v: Tensor
+    log_det: Tensor
+    y: Tensor
+
+
+class Terms(NamedTuple):
+    """What the losses depend on beside model and batch: gamma as it stands in the loss, label smoothing, D."""
+
+    gamma: float
+    smoothing: float
+    n_dims: int
+
+
 class Method(NamedTuple):
     make: Callable[..., Classifier]
     losses: Callable[..., Losses]
@@ -65,55 +81,36 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
         self.losses = METHODS[method].losses
-        self.gamma = METHODS[method].gamma(gamma, n_dims)
-        self.n_dims, self.smoothing = n_dims, smoothing
+        self.terms = Terms(METHODS[method].gamma(gamma, n_dims), smoothing, n_dims)
 
     def forward(self, v: Tensor, log_det: Tensor, y: Tensor) -> Losses:
         """v is preprocessed, (B, ...); log_det (B,) is that of the preprocessing."""
-        return self.losses(self.model, v, log_det, y, self.gamma, self.smoothing, self.n_dims)
+        return self.losses(self.model, Batch(v, log_det, y), self.terms)
 
 
-def generative_losses(
-    model: GenerativeClassifier,
-    v: Tensor,
-    log_det: Tensor,
-    y: Tensor,
-    gamma: float,
-    smoothing: float,
-    n_dims: int,
-) -> Losses:
+def generative_losses(model: GenerativeClassifier, batch: Batch, terms: Terms) -> Losses:
     """The IB loss; at gamma = 1 / D that of class-NLL."""
-    z, log_det_flow = model.flow(v)
+    z, log_det_flow = model.flow(batch.v)
     scores, log_w = model.mixture.scores(z), model.mixture.log_w
     logits = scores + log_w
     log_q_z = logits.logsumexp(1) + model.mixture.log_q_origin(z)
-    on_x = loss_x(log_q_z, log_det + log_det_flow, n_dims)
-    on_y = loss_y(scores, log_w, y, smoothing)
-    return Losses(ib_loss(on_x, on_y, gamma), on_x, on_y, logits.argmax(1) != y)
+    on_x = loss_x(log_q_z, batch.log_det + log_det_flow, terms.n_dims)
+    on_y = loss_y(scores, log_w, batch.y, terms.smoothing)
+    return Losses(ib_loss(on_x, on_y, terms.gamma), on_x, on_y, logits.argmax(1) != batch.y)
 
 
-def softmax_losses(
-    model: SoftmaxClassifier,
-    v: Tensor,
-    log_det: Tensor,
-    y: Tensor,
-    gamma: float,
-    smoothing: float,
-    n_dims: int,
-) -> Losses:
+def softmax_losses(model: SoftmaxClassifier, batch: Batch, terms: Terms) -> Losses:
     """Twice the cross-entropy: the IB loss at gamma = inf."""
-    on_y, wrong = cross_entropy(model(v)[0], y, smoothing)
+    on_y, wrong = cross_entropy(model(batch.v)[0], batch.y, terms.smoothing)
     return Losses(2 * on_y, torch.full_like(on_y, math.nan), on_y, wrong)
 
 
-def vib_losses(
-    model: VIB, v: Tensor, log_det: Tensor, y: Tensor, gamma: float, smoothing: float, n_dims: int
-) -> Losses:
+def vib_losses(model: VIB, batch: Batch, terms: Terms) -> Losses:
     """2 / (1 + gamma) (rate + gamma cross-entropy)."""
-    m, log_s = model.code(v)
-    rate = vib_rate(m, log_s, n_dims)
-    on_y, wrong = cross_entropy(model.decode(m, log_s), y, smoothing)
-    return Losses(ib_loss(rate, on_y, gamma), rate, on_y, wrong)
+    m, log_s = model.code(batch.v)
+    rate = vib_rate(m, log_s, terms.n_dims)
+    on_y, wrong = cross_entropy(model.decode(m, log_s), batch.y, terms.smoothing)
+    return Losses(ib_loss(rate, on_y, terms.gamma), rate, on_y, wrong)
 
 
 def cross_entropy(log_q_y: Tensor, y: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

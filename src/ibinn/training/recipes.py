@@ -1,7 +1,7 @@
 """Sizes and recipes: which network, trained how. Each choice is told of in docs/recipes.md."""
 
 import math
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import torch
@@ -9,8 +9,10 @@ from torch import nn
 
 from ibinn.checkpoint import FORMAT
 from ibinn.config import ConfigError, Network, Recipe, RunConfig, Size, nearest, parse_value
+from ibinn.data import augment
 from ibinn.data.dataset import Dataset
 from ibinn.mixture import GaussianMixture
+from ibinn.models.architectures import PAPER
 
 SMALL = Network(
     blocks=(8, 8),
@@ -30,19 +32,7 @@ NETWORKS: dict[Size, Network] = {
     "base": replace(
         SMALL, blocks=(8, 12, 12), widths=(48, 96, 128), dropouts=(0.0, 0.0, 0.0), dense_width=512
     ),
-    "paper": Network(
-        blocks=(8, 24, 24),
-        widths=(16, 32, 64),
-        dropouts=(0.0, 0.0, 0.25),
-        subnet="paper",
-        clamp=0.7,
-        slope=0.1,
-        down_slope=0.2,
-        dense_blocks=2,
-        dense_width=1024,
-        dense_dropout=0.5,
-        scale=0.75,
-    ),
+    "paper": PAPER,
 }
 
 OURS = Recipe(
@@ -77,10 +67,7 @@ RECIPES: dict[Size, Recipe] = {
         patience=0,
         noise="gaussian",
         sigma=1e-3,
-        flip=True,
-        crop=2,
-        rotation=12.0,
-        jitter=(0.1, 0.1, 0.05),
+        **asdict(augment.PAPER),
     ),
 }
 MIN_STEPS = 1000  # of a tiny run: small tables get more epochs

@@ -59,9 +59,8 @@ def train(
     if is_finished(folder, config, resume):
         watcher.note(f"the run in {folder} is finished already")
         return load_run(folder, device)
-    trainer = Trainer(
-        config, dataset, splits, device
-    )  # first: what is wrong with the settings leaves no trace
+    # Before anything is written: wrong settings leave no trace.
+    trainer = Trainer(config, dataset, splits, device)
     if not (folder / CONFIG).exists():
         write_config(folder, config)
     with locked(folder):
@@ -242,7 +241,7 @@ class Trainer:
     def facts(self, loop: Loop, validation: Validation) -> dict[str, Any]:
         position, splits = loop.position, self.splits
         guessing = 100 * (1 - class_shares(self.dataset, splits.validation).max())
-        learns_classes = loop.objective.gamma > 0
+        learns_classes = loop.objective.terms.gamma > 0
         return {
             "data_digest": self.digest,
             "n_parameters": self.n_parameters,
