@@ -14,7 +14,8 @@ import numpy as np
 from ibinn.data.dataset import DataError
 from ibinn.data.ood import OOD_SETS, ood_set
 from ibinn.data.sources import load
-from ibinn.report.figures import draw_contact_sheet, save_figure
+from ibinn.report.pictures import draw_contact_sheet
+from ibinn.report.style import save_figure
 
 N = 16  # images of each set
 

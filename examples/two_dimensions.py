@@ -18,13 +18,8 @@ from torch.distributions import Categorical, Independent, MixtureSameFamily, Nor
 
 from ibinn import GaussianMixture, GenerativeClassifier, class_nll, dense_flow, ib_loss, loss_x, loss_y
 from ibinn.objectives import ci_xz
-from ibinn.report.figures import (
-    Landscape,
-    Space,
-    draw_loss_landscapes,
-    draw_noise_amplification,
-    save_figure,
-)
+from ibinn.report.style import save_figure
+from ibinn.report.theory import Landscape, Space, draw_loss_landscapes, draw_noise_amplification
 
 SIGMA = 0.02  # of the noise in training
 PICTURED = 0.08  # of the noise in the figure, to be seen

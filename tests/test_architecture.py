@@ -19,6 +19,7 @@ ROW = {
     "checkpoint": 2,
     "training": 3,
     "evaluation": 3,
+    "exploration": 3,
     "report": 4,
     "cli": 7,
 }

@@ -22,6 +22,7 @@ from ibinn.checkpoint import (
     write_tensors,
 )
 from ibinn.files import write_whole
+from ibinn.metrics.ood import SCORES
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(True), "none": torch.zeros(0)}
 ABOUT = {"position": {"epoch": 3, "loss": 0.1 + 0.2}, "name": "ä"}
@@ -103,13 +104,14 @@ def test_a_model_file_is_enough_to_use_a_model(tmp_path):
     x = np.random.default_rng(0).integers(17, size=(5, 8, 8, 1), dtype=np.uint8)
     for mine, theirs in zip(run.pipeline.outputs(x), there.pipeline.outputs(x), strict=True):
         assert np.array_equal(mine, theirs)
-    assert (there.config, there.class_names, there.h, there.facts) == (
-        run.config,
-        run.class_names,
-        run.h,
-        run.facts,
-    )
-    assert np.array_equal(there.calibration_scores, run.calibration_scores)
+    assert (there.config, there.class_names, there.facts) == (run.config, run.class_names, run.facts)
+    mine, theirs = run.reference, there.reference
+    assert (theirs.n_dims, theirs.h, theirs.shell) == (mine.n_dims, mine.h, mine.shell)
+    assert {*theirs.calibration} == {*SCORES}
+    for a, b in ((theirs.calibration, mine.calibration), (theirs.parts, mine.parts)):
+        assert a.keys() == b.keys()
+        assert all(np.array_equal(a[name], b[name]) for name in a)
+    assert np.array_equal(theirs.calibration_class, mine.calibration_class)
 
 
 def test_a_full_disk_leaves_the_last_good_file(tmp_path):

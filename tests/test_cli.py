@@ -48,7 +48,7 @@ def test_data_shows_counts_mean_and_deviation(tmp_path, capsys):
         (["data", "--data-dirr", "x"], "Unrecognized options: --data-dirr, x; did you mean --data-dir?"),
         (["data", "fetsh"], "invalid choice 'fetsh'"),
         (["dta"], "Unrecognized options: dta"),
-        ([], "Expected one of {demo, train, evaluate, data}"),
+        ([], "Expected one of {demo, train, evaluate, report, data}"),
     ],
     ids=str,
 )

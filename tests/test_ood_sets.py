@@ -34,7 +34,8 @@ from ibinn.data.ood import (
     to_levels,
     to_unit,
 )
-from ibinn.report.figures import draw_contact_sheet, save_figure, tile
+from ibinn.report.pictures import draw_contact_sheet, tile
+from ibinn.report.style import save_figure
 
 PIVOT = np.full(3, 0.5)
 

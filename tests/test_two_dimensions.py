@@ -5,7 +5,8 @@ import torch
 import two_dimensions
 from torch.testing import assert_close
 
-from ibinn.report.figures import draw_loss_landscapes, draw_noise_amplification, save_figure
+from ibinn.report.style import save_figure
+from ibinn.report.theory import draw_loss_landscapes, draw_noise_amplification
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -21,6 +19,7 @@ from torch import Tensor
 from ibinn.config import RunConfig, from_toml, to_toml
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.files import write_whole
+from ibinn.metrics.ood import Reference
 from ibinn.models.methods import build_model
 from ibinn.models.pipeline import Pipeline, Preprocess
 
@@ -41,28 +40,26 @@ class RunError(ValueError):
 class Run:
     """A trained model with what belongs to it.
 
-    h (nats per dimension) and the calibration scores are those of typicality, in the units of the raw inputs,
-    and None without a density. facts: what is worth knowing about the training, such as its seconds.
+    facts: what is worth knowing about the training, such as its seconds.
     """
 
     config: RunConfig
     pipeline: Pipeline
     class_names: tuple[str, ...]
-    h: float | None
-    calibration_scores: NDArray[np.float64] | None
+    reference: Reference
     facts: dict[str, Any]
 
 
 def save_run(folder: Path, run: Run) -> None:
     """Write model.safetensors, which makes the run a finished one."""
     tensors = {f"pipeline.{k}": v for k, v in run.pipeline.state_dict().items()}
-    if run.calibration_scores is not None:
-        tensors["calibration_scores"] = torch.from_numpy(run.calibration_scores)
+    tensors |= reference_tensors(run.reference)
     about = {
         "config": to_toml(run.config),
         "preprocess": preprocess_settings(run.pipeline.preprocess),
         "class_names": run.class_names,
-        "h": run.h,
+        "h": run.reference.h,
+        "shell": run.reference.shell,
         "facts": run.facts,
     }
     write_tensors(folder / MODEL, tensors, about)
@@ -78,19 +75,33 @@ def load_run(folder: Path, device: torch.device | str = "cpu") -> Run:
     tensors, about = read_tensors(path)
     try:
         config = from_toml(RunConfig, about["config"], f"the configuration in {path}")
-        scores = tensors.pop("calibration_scores", None)
-        state = {name.removeprefix("pipeline."): value for name, value in tensors.items()}
-        pipeline = rebuild(config, about, state).to(device)
-        return Run(
-            config,
-            pipeline,
-            tuple(about["class_names"]),
+        pipeline = rebuild(config, about, of_group(tensors, "pipeline")).to(device)
+        reference = Reference(
+            pipeline.preprocess.n_dims,
             about["h"],
-            None if scores is None else scores.numpy(),
-            about["facts"],
+            about["shell"],
+            {name: values.numpy() for name, values in of_group(tensors, "parts").items()},
+            {name: values.numpy() for name, values in of_group(tensors, "calibration").items()},
+            tensors["calibration_class"].numpy(),
         )
+        return Run(config, pipeline, tuple(about["class_names"]), reference, about["facts"])
     except (KeyError, TypeError, RuntimeError) as error:
         raise RunError(f"{path} does not fit this version of ibinn; train the model again") from error
+
+
+def reference_tensors(reference: Reference) -> dict[str, Tensor]:
+    groups = {"parts": reference.parts, "calibration": reference.calibration}
+    tensors = {f"{group}.{k}": torch.from_numpy(v) for group, vs in groups.items() for k, v in vs.items()}
+    return tensors | {"calibration_class": torch.from_numpy(reference.calibration_class)}
+
+
+def of_group(tensors: dict[str, Tensor], group: str) -> dict[str, Tensor]:
+    """Those called group.NAME, by NAME."""
+    return {
+        name.removeprefix(f"{group}."): value
+        for name, value in tensors.items()
+        if name.startswith(f"{group}.")
+    }
 
 
 def rebuild(config: RunConfig, about: dict[str, Any], state: dict[str, Tensor]) -> Pipeline:
@@ -126,11 +137,7 @@ def preprocess_settings(preprocess: Preprocess) -> dict[str, Any]:
 def make_preprocess(settings: dict[str, Any], state: dict[str, Tensor]) -> Preprocess:
     """Shapes of the buffers come from the state, and so do their values."""
     settings = dict(settings)
-    buffers = {
-        name.removeprefix("preprocess."): value
-        for name, value in state.items()
-        if name.startswith("preprocess.")
-    }
+    buffers = of_group(state, "preprocess")
     if settings.pop("kind") == "table":
         return TablePreprocess(**buffers)
     settings["shape"] = tuple(settings["shape"])

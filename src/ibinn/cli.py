@@ -20,8 +20,11 @@ from ibinn.config import Method, Precision, RunConfig, Size
 
 if TYPE_CHECKING:
     from ibinn.checkpoint import Run
-    from ibinn.data.dataset import Dataset
+    from ibinn.data.dataset import Array, Dataset
     from ibinn.data.splits import Splits
+    from ibinn.evaluation import Results
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
 
 # Heavy modules are imported by the commands that need them: `ibinn --help` should not wait for torch.
 
@@ -83,7 +86,7 @@ class Train:
     resume: bool = False
     """Go on where the run in the folder stopped; starts afresh where there is nothing to resume."""
 
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    device: Device = "auto"
     """Where to compute."""
 
     precision: Precision = "float32"
@@ -136,10 +139,14 @@ class Train:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Read the test set with a trained model and write results.json."""
+    """Every metric on the test set and on strange inputs: writes results.json, figures/ and report.html."""
 
     run_folder: tyro.conf.Positional[Path]
     """What ibinn train wrote."""
+
+    ood: tuple[str, ...] | None = None
+    """Sets of strange inputs: noise, rotation, inverted, flipped, jpeg, rgb_rotation, quickdraw, imagenet, for
+    tables permuted, or any data by name or path. By default those of the paper that fit the data."""
 
     data: str | None = None
     """The data, if it is not where it was at training."""
@@ -147,15 +154,47 @@ class Evaluate:
     data_dir: Path | None = None
     """Where known sets are looked for first. Else $IBINN_DATA, then ~/.cache/ibinn."""
 
+    batch_size: int = 500
+    """Inputs at a time: less needs less memory."""
+
+    device: Device = "auto"
+    """Where to compute."""
+
     def run(self) -> None:
         from ibinn.checkpoint import load_run
         from ibinn.data.sources import load
 
+        if self.batch_size < 1:
+            raise ValueError(f"--batch-size is {self.batch_size} but must be 1 or more")
         run = load_run(self.run_folder)
         data = self.data or run.config.data
         with progress(f"reading {data}") as on_progress:
             dataset = load(data, self.data_dir, run.config.target, on_progress)
-        evaluate_and_tell(run, dataset, self.run_folder)
+        run.pipeline.to(chosen_device(self.device, dataset.is_images))
+        evaluate_and_tell(run, dataset, self)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The paper's tables and figures over several evaluated runs."""
+
+    run_folders: tyro.conf.Positional[tuple[Path, ...]]
+    """Run folders with a results.json each: methods, gammas, seeds."""
+
+    out: Path = Path("report")
+    """Where the tables and figures go."""
+
+    paper: bool = False
+    """Put the numbers that the paper prints below ours; for cifar10 and cifar100."""
+
+    score: str = "typicality"
+    """The OoD score of the tables; the paper's by default."""
+
+    def run(self) -> None:
+        from ibinn.report.runs import report
+
+        for path in report(self.run_folders, self.out, self.paper, self.score, note):
+            print(f"written to {path}")
 
 
 @dataclass(frozen=True)
@@ -171,15 +210,18 @@ class Demo:
     def run(self) -> None:
         print("1,797 handwritten digits of 8 x 8 pixels; gamma = 1: class and density in equal parts")
         Train("digits", seed=self.seed, out=self.out, resume=True, device="cpu").run()
-        Evaluate(self.out).run()
-        print("next: ibinn train --help, for data of your own; docs/recipes.md, for the settings")
+        Evaluate(self.out, device="cpu").run()
+        print(
+            f"next: open {self.out / 'report.html'} in a browser; ibinn train --help, for data of your own"
+        )
 
 
-Command = Data | Train | Evaluate | Demo
+Command = Data | Train | Evaluate | Report | Demo
 COMMANDS: dict[str, Callable[..., Command]] = {
     "demo": Demo,
     "train": Train,
     "evaluate": Evaluate,
+    "report": Report,
     "data": Data,
 }
 
@@ -226,15 +268,59 @@ def train_and_tell(
     print(f"written to {folder}")
 
 
-def evaluate_and_tell(run: "Run", dataset: "Dataset", folder: Path) -> None:
-    from ibinn.evaluation import evaluate, write_results
+def evaluate_and_tell(run: "Run", dataset: "Dataset", command: Evaluate) -> None:
+    from ibinn.evaluation import evaluate, read_test, write_results
+    from ibinn.exploration import explore, write_arrays
+    from ibinn.report.runs import draw_run, write_page
 
+    folder = command.run_folder
+    test = read_test(run, dataset)
+    sets, left_out = strange_sets(run, dataset, test.x, command)
     with progress("evaluating") as on_progress:
-        results = evaluate(run, dataset, progress=on_progress)
+        results, arrays = evaluate(run, dataset, sets, left_out, command.batch_size, on_progress)
+    tell(results)
+    write_results(folder, results)
+    write_arrays(folder, arrays | explore(run, test))
+    with progress("drawing", unit="figures") as on_progress:
+        figures = draw_run(folder, on_progress)
+    write_page(folder, figures)
+    print(f"written to {folder}: results.json, figures, report.html")
+
+
+def strange_sets(
+    run: "Run", dataset: "Dataset", test: "Array", command: Evaluate
+) -> "tuple[dict[str, Array], dict[str, str]]":
+    """The sets of strange inputs, and of those that could not be had a sentence why."""
+    from ibinn.data.ood import ood_rows, ood_set, usual_sets
+
+    sets, left_out = {}, {}
+    data_dir, target = command.data_dir, run.config.target
+    for name in usual_sets(run.config.data, dataset.shape) if command.ood is None else command.ood:
+        try:
+            if dataset.levels is None:
+                sets[name] = ood_rows(name, test, 0, data_dir, target)
+            else:
+                sets[name] = ood_set(name, test, dataset.levels, 0, data_dir, len(test))
+        except (ValueError, OSError) as error:
+            left_out[name] = one_line(error)
+            note(f"{name} is left out: {left_out[name]}")
+    return sets, left_out
+
+
+def tell(results: "Results") -> None:
+    """The headline numbers."""
+    calibration, score = results.calibration, results.score
     bits = "" if results.bits_per_dim is None else f", {results.bits_per_dim:.3f} bits/dim"
     print(f"test: error {results.error:.2f} % of {results.n_test}{bits}")
-    write_results(folder, results)
-    print(f"written to {folder / 'results.json'}")
+    if calibration.ece is not None:
+        print(
+            f"calibration: ECE {calibration.ece:.2f} % (perfect: {calibration.floor['ece']['mean']:.2f} %), "
+            f"MCE {calibration.mce:.2f} %, ICE {calibration.ice:.2f} %"
+        )
+    rate = results.false_alarm_rate[score]
+    print(f"flagged as strange ({score}, alpha {results.alpha:g}): {rate:.1f} % of the test set; of")
+    for name, strange in results.ood.items():
+        print(f"  {name:14} {strange.detected_at_alpha[score]:5.1f} %, AUROC {strange.auroc[score]:5.1f} %")
 
 
 def chosen_device(name: str, is_images: bool) -> str:
@@ -397,7 +483,11 @@ def one_line(error: Exception) -> str:
 
 
 def show_notice(message: Warning | str, category: type[Warning], *rest: object, **more: object) -> None:
-    print(f"note: {message}", file=sys.stderr)
+    note(str(message))
+
+
+def note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,39 @@ def ood_set(
     return as_inlier_like(part.x[rows], shape, levels, data.levels)
 
 
+def ood_rows(
+    name: str, rows: NDArray[Any], seed: int = 0, data_dir: Path | None = None, target: str | None = None
+) -> NDArray[Any]:
+    """A set for a table's rows (N, D): "permuted", or any table by path, with the same number of columns."""
+    if name == "permuted":
+        return permuted(rows, seed)
+    data = load(name, data_dir, target)
+    part = data.train if data.test is None else data.test
+    if data.levels is not None or part.x.shape[1] != rows.shape[1]:
+        raise DataError(
+            f"{name} is no table of {rows.shape[1]} columns beside the classes; give one with the same columns"
+        )
+    return part.x
+
+
+def permuted(rows: NDArray[Any], seed: int) -> NDArray[Any]:
+    """Each column in an order of its own: the same values, but nothing goes together any more."""
+    rng = np.random.default_rng(seed)
+    return np.stack([rng.permutation(column) for column in rows.T], axis=1)
+
+
+def usual_sets(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """Which sets stand beside inliers of this name and shape: the paper's for colour, its like for grey."""
+    if len(shape) == 1:
+        return ("permuted",)
+    if shape[2] == 3:
+        return ("rgb_rotation", "quickdraw", "noise", "imagenet", "jpeg")
+    if max(shape[:2]) <= 16:  # too small for what other sets show
+        return ("rotation", "noise", "inverted", "flipped")
+    other = "fashion_mnist" if name == "mnist" else "mnist"
+    return ("rotation", "noise", "inverted", other, "quickdraw")
+
+
 def find_file(name: str, data_dir: Path | None) -> Path:
     """A Parquet file or folder whose name holds the set's, in the usual places or their folder ood."""
     for root in search_folders(data_dir):

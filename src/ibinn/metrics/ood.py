@@ -1,14 +1,92 @@
-"""How strange is an input: the typicality score and conformal p-values. Higher score = stranger.
+"""How strange is an input: scores, higher = stranger, all in one table.
 
-Three separate splits: the centre h of the typicality comes from the validation split, the p-values from the
-calibration split, which nothing else may touch, and the inputs that are judged from neither.
+Three separate splits: what a score is measured against, such as the centre h of the typicality, comes from the
+validation split; the p-values from the calibration split, which nothing else may touch (see conformal.py); the
+inputs that are judged from neither.
 """
 
-import math
-import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from ibinn.metrics.classification import entropy
+from ibinn.metrics.conformal import conformal_p_values
+
+Floats = NDArray[np.float64]
+PARTS = ("typicality", "class_typicality", "complexity")  # of the combined score
+
+
+class Evidence(NamedTuple):
+    """What a model says about N inputs, in nats; None where it has no such thing.
+
+    log_q_y (N, K); energy (N,) = -logsumexp of the logits; log_q_x (N,) in the units of the raw input;
+    sq_distance (N,) = |z - mu|^2 to the mean of the likeliest class; code_length (N,) of a lossless code.
+    """
+
+    log_q_y: Floats
+    energy: Floats
+    log_q_x: Floats | None = None
+    sq_distance: Floats | None = None
+    code_length: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What inputs are measured against.
+
+    From the validation split: h, the mean of -log q(x) / D; shell, that of |z - mu|^2 / D; parts, the sorted
+    scores that `combined` ranks among. From the calibration split: its scores, and its likeliest classes.
+    """
+
+    n_dims: int
+    h: float | None
+    shell: float | None
+    parts: Mapping[str, Floats]
+    calibration: Mapping[str, Floats]
+    calibration_class: NDArray[np.int64]
+
+    @property
+    def headline(self) -> str:
+        """The score named beforehand: combined, or without a density the entropy."""
+        return "combined" if "combined" in self.calibration else "entropy"
+
+
+def fit_reference(validation: Evidence, calibration: Evidence, n_dims: int) -> Reference:
+    """h, shell and ranks from the validation split, then scores of the calibration split.
+
+    Where a density is not finite on the validation split, all that needs one is left out.
+    """
+    h = shell = None
+    if validation.log_q_x is not None and np.isfinite(validation.log_q_x).all():
+        h = typical_entropy(validation.log_q_x, n_dims)
+    if validation.sq_distance is not None and np.isfinite(validation.sq_distance).all():
+        shell = float(validation.sq_distance.mean()) / n_dims
+    reference = Reference(n_dims, h, shell, {}, {}, calibration.log_q_y.argmax(1))
+    values = ood_scores(validation, reference)
+    parts = {name: np.sort(values[name]) for name in PARTS if name in values}
+    reference = Reference(n_dims, h, shell, parts, {}, reference.calibration_class)
+    scores = ood_scores(calibration, reference)
+    return Reference(n_dims, h, shell, parts, scores, reference.calibration_class)
+
+
+def ood_scores(evidence: Evidence, reference: Reference) -> dict[str, Floats]:
+    """Every score that there is evidence for, (N,) each; an input without a number is the strangest."""
+    values = {name: score(evidence, reference) for name, score in SCORES.items()}
+    return {
+        name: np.where(np.isnan(value), np.inf, value)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def p_values(scores: Mapping[str, Floats], reference: Reference) -> dict[str, Floats]:
+    """The conformal p-value of each score, (N,) each."""
+    return {
+        name: conformal_p_values(values, reference.calibration[name]) for name, values in scores.items()
+    }
 
 
 def typical_entropy(log_q_x_validation: ArrayLike, n_dims: int) -> float:
@@ -31,47 +109,66 @@ def typicality(log_q_x: ArrayLike, n_dims: int, h: float) -> NDArray[np.float64]
     return np.abs(-np.asarray(log_q_x, dtype=np.float64) / n_dims - h)
 
 
-def conformal_p_values(scores: ArrayLike, calibration_scores: ArrayLike) -> NDArray[np.float64]:
-    """p = (1 + #{calibration scores >= s}) / (n + 1), in the shape of scores; -inf and inf are scores too.
-
-    P(p <= alpha) <= alpha for fresh in-distribution data, over the draw of both the input and the n calibration
-    samples. p cannot fall below 1 / (n + 1): see `warn_if_coarse`.
-    """
-    calibration = np.sort(_without_nan("calibration_scores", calibration_scores), axis=None)
-    n = calibration.size
-    if n == 0:
-        raise ValueError(
-            "calibration_scores is empty; p-values need scores of held-out in-distribution data"
-        )
-    n_smaller = np.searchsorted(calibration, _without_nan("scores", scores), side="left")
-    return np.asarray((1 + n - n_smaller) / (n + 1), dtype=np.float64)
+def nll_score(evidence: Evidence, reference: Reference) -> Floats | None:
+    """-log q(x) / D, one-sided."""
+    return None if reference.h is None or evidence.log_q_x is None else -evidence.log_q_x / reference.n_dims
 
 
-def smallest_p_value(n: int) -> float:
-    """1 / (n + 1), the p-value of an input stranger than all n calibration samples."""
-    return 1 / (n + 1)
+def typicality_score(evidence: Evidence, reference: Reference) -> Floats | None:
+    """|-log q(x) / D - h|: the paper's."""
+    if reference.h is None or evidence.log_q_x is None:
+        return None
+    return typicality(evidence.log_q_x, reference.n_dims, reference.h)
 
 
-def warn_if_coarse(n: int, alpha: float) -> None:
-    """Warn where n calibration samples are too few for any p <= alpha: 1 / (n + 1) > alpha."""
-    if not 0 < alpha <= 1:
-        raise ValueError(f"alpha is {alpha} but must be above 0 and at most 1")
-    if smallest_p_value(n) > alpha:
-        needed = math.ceil(1 / alpha) - 1
-        warnings.warn(
-            f"With {n} calibration samples no p-value is below {smallest_p_value(n):.3g}, so nothing can be "
-            f"flagged at alpha = {alpha:g}: use at least {needed} calibration samples or a larger alpha.",
-            stacklevel=2,
-        )
+def class_typicality_score(evidence: Evidence, reference: Reference) -> Floats | None:
+    """||z - mu|^2 / D - shell|, mu of the likeliest class: how far from the shell where its members lie."""
+    if reference.shell is None or evidence.sq_distance is None:
+        return None
+    return np.abs(evidence.sq_distance / reference.n_dims - reference.shell)
 
 
-def _without_nan(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """values as float64; ValueError if any is NaN."""
-    array = np.asarray(values, dtype=np.float64)
-    n_nan = int(np.count_nonzero(np.isnan(array)))
-    if n_nan:
-        raise ValueError(
-            f"{name} holds {n_nan} NaN among {array.size} values, which have no rank; leave these inputs out, "
-            f"or give them the score inf (strangest)"
-        )
-    return array
+def complexity_score(evidence: Evidence, reference: Reference) -> Floats | None:
+    """(-log q(x) - length of a lossless code) / D: plain images are likely anyway (Serra et al. 2020)."""
+    nll = nll_score(evidence, reference)
+    if nll is None or evidence.code_length is None:
+        return None
+    return nll - evidence.code_length / reference.n_dims
+
+
+def combined_score(evidence: Evidence, reference: Reference) -> Floats | None:
+    """-2 sum_j log p_j (Fisher), p_j the rank of each part among the validation split's."""
+    if not reference.parts:
+        return None
+    p = []
+    for name, validation in reference.parts.items():
+        values = SCORES[name](evidence, reference)
+        assert values is not None
+        p.append(conformal_p_values(np.where(np.isnan(values), np.inf, values), validation))
+    return np.asarray(-2 * np.log(p).sum(0))
+
+
+def entropy_score(evidence: Evidence, reference: Reference) -> Floats:
+    return entropy(evidence.log_q_y)
+
+
+def max_softmax_score(evidence: Evidence, reference: Reference) -> Floats:
+    """1 - max_y q(y|x)."""
+    return np.asarray(-np.expm1(evidence.log_q_y.max(1)))  # keeps the digits of what is nearly certain
+
+
+def energy_score(evidence: Evidence, reference: Reference) -> Floats:
+    """-logsumexp of the logits (Liu et al. 2020)."""
+    return evidence.energy
+
+
+SCORES: dict[str, Callable[[Evidence, Reference], Floats | None]] = {
+    "typicality": typicality_score,
+    "nll": nll_score,
+    "class_typicality": class_typicality_score,
+    "entropy": entropy_score,
+    "max_softmax": max_softmax_score,
+    "energy": energy_score,
+    "complexity": complexity_score,
+    "combined": combined_score,
+}

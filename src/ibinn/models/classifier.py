@@ -2,13 +2,27 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ibinn.flows.base import Bijection
 from ibinn.mixture import GaussianMixture
+from ibinn.precision import full_precision
+
+
+class Answers(NamedTuple):
+    """What a model says about B inputs, in nats; the last two only with a density.
+
+    log_q_y (B, K); energy (B,) = -logsumexp of the logits; log_q_x (B,); sq_distance (B,) = |z - mu|^2 to the
+    mean of the likeliest class.
+    """
+
+    log_q_y: Tensor
+    energy: Tensor
+    log_q_x: Tensor | None = None
+    sq_distance: Tensor | None = None
 
 
 class GenerativeClassifier(nn.Module):
@@ -32,10 +46,18 @@ class GenerativeClassifier(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """log q(y|x) (B, K) and log q(x) (B,), from one pass."""
+        answers = self.answers(x)
+        assert answers.log_q_x is not None
+        return answers.log_q_y, answers.log_q_x
+
+    def answers(self, x: Tensor) -> Answers:
+        """forward's, and what the OoD scores need beside it."""
         z, log_det = self.encode(x)
-        logits = self.mixture.logits(z)
-        log_q_z = logits.logsumexp(1) + self.mixture.log_q_origin(z)
-        return logits.log_softmax(1), log_q_z + log_det
+        logits, mu = self.mixture.logits(z), full_precision(self.mixture.mu)
+        log_sum = logits.logsumexp(1)
+        sq_distance = (full_precision(z) - mu[logits.argmax(1)]).square().sum(1)
+        log_q_x = log_sum + self.mixture.log_q_origin(z) + log_det
+        return Answers(logits.log_softmax(1), -log_sum, log_q_x, sq_distance)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x (B, ...) -> z (B, D), log|det dz/dx| (B,)."""

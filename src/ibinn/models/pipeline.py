@@ -1,28 +1,22 @@
 """Preprocessing and model in one: levels or rows in, log q(y|x) and the log-density in those units out."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ibinn.data.code_length import code_lengths
 from ibinn.data.dataset import Array
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.metrics.likelihood import bits_per_dim, bits_per_dim_plugin
-from ibinn.models.classifier import evaluation_mode
+from ibinn.metrics.ood import Evidence
+from ibinn.models.classifier import Answers, evaluation_mode
 from ibinn.models.methods import Classifier
 
 Preprocess = ImagePreprocess | TablePreprocess
 Floats = NDArray[np.float64]
-
-
-class Outputs(NamedTuple):
-    """log q(y|x) (N, K), and log q(x) (N,) in the units of the raw input, or None without a density; nats."""
-
-    log_q_y: Floats
-    log_q_x: Floats | None
 
 
 class Pipeline(nn.Module):
@@ -54,13 +48,13 @@ class Pipeline(nn.Module):
         x = self.preprocess.to_units(raw)
         return self.normalised(x + self.preprocess.fixed_noise(draw).to(x))
 
-    def forward(self, raw: Array | Tensor, draw: int = 0) -> tuple[Tensor, Tensor | None]:
-        """log q(y|x) (B, K) and log q(x) (B,) in raw units, or None."""
+    def forward(self, raw: Array | Tensor, draw: int = 0) -> Answers:
+        """What the model says about raw (B, ...), log q(x) in raw units."""
         v, log_det = self.prepared(raw, draw)
-        log_q_y, log_q_v = self.model(v)
-        if log_q_v is None:
-            return log_q_y, None
-        return log_q_y, log_q_v + log_det + self.preprocess.log_scale
+        answers = self.model.answers(v)
+        if answers.log_q_x is None:
+            return answers
+        return answers._replace(log_q_x=answers.log_q_x + log_det + self.preprocess.log_scale)
 
     @torch.no_grad()
     def outputs(
@@ -69,18 +63,41 @@ class Pipeline(nn.Module):
         draw: int = 0,
         batch_size: int = 500,
         progress: Callable[[int, int | None], None] | None = None,
-    ) -> Outputs:
-        """Of all of raw (N, ...), in evaluation mode."""
-        on_y, on_x = [], []
+    ) -> Evidence:
+        """Of all of raw (N, ...), in evaluation mode; without the code lengths."""
+        batches: list[list[Floats | None]] = []
         with evaluation_mode(self):
             for start, chunk in chunks(raw, batch_size):
-                log_q_y, log_q_x = self(chunk, draw)
-                on_y.append(log_q_y.double().cpu().numpy())
-                if log_q_x is not None:
-                    on_x.append(log_q_x.double().cpu().numpy())
+                answers = self(chunk, draw)
+                batches.append([None if a is None else a.double().cpu().numpy() for a in answers])
                 if progress:
                     progress(start + len(chunk), len(raw))
-        return Outputs(np.concatenate(on_y), np.concatenate(on_x) if on_x else None)
+        joined = [None if part[0] is None else np.concatenate(part) for part in zip(*batches, strict=True)]
+        return Evidence(*joined)  # type: ignore[arg-type]
+
+    def evidence(
+        self, raw: Array, batch_size: int = 500, progress: Callable[[int, int | None], None] | None = None
+    ) -> Evidence:
+        """All that the OoD scores need of raw (N, ...)."""
+        outputs = self.outputs(raw, 0, batch_size, progress)
+        if not isinstance(self.preprocess, ImagePreprocess):
+            return outputs
+        return outputs._replace(code_length=code_lengths(raw))
+
+    @torch.no_grad()
+    def noisy_log_q_x(self, raw: Array, seed: int = 0, batch_size: int = 500) -> Floats:
+        """log q(x + E) (N,) in raw units, Gaussian noise drawn for each input, whatever the batches."""
+        preprocess, values, rng = self.preprocess, [], np.random.default_rng(seed)
+        assert isinstance(preprocess, ImagePreprocess)
+        with evaluation_mode(self):
+            for _, chunk in chunks(raw, batch_size):
+                x = preprocess.to_units(chunk)
+                eps = torch.from_numpy(rng.standard_normal(tuple(x.shape)))
+                v, log_det = self.normalised(x + preprocess.sigma * eps.to(x))
+                log_q_v = self.model.answers(v).log_q_x
+                assert log_q_v is not None
+                values.append((log_q_v + log_det + preprocess.log_scale).double().cpu().numpy())
+        return np.concatenate(values)
 
     def bits_per_dim(self, log_q_x: Floats) -> Floats | None:
         """Of images, (N,): a bound with uniform noise, the plug-in value with Gaussian noise. None for tables."""

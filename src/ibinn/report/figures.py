@@ -1,196 +1,244 @@
-"""Numbers -> Figure. No model is asked here, and only `save_figure` writes."""
+"""One run's numbers -> Figure: calibration, scores, ROC curves, training. No model is asked and nothing read."""
 
-import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
-from matplotlib import colormaps, rc_context
+from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.collections import QuadMesh
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ibinn.files import write_whole
+from ibinn.metrics.roc import roc_curve
+from ibinn.report.style import COLOURS, FAINT, INK, PAGE, STYLE, Arrays, new_panels, note, plain
 
-# Okabe and Ito's palette: colour-blind readers can tell them apart.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
-INK, FAINT = "#222222", "#9a9a9a"
-SHADES = ListedColormap(colormaps["Greens_r"](range(80, 256)))  # low is green, dark ink stays legible
-STYLE: dict[Any, Any] = {
-    "font.size": 9.0,
-    "axes.titlesize": 9.5,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "savefig.dpi": 200,
-    "pdf.fonttype": 42,
+Results = Mapping[str, Any]  # results.json
+MEASURES = {"ece": "ECE", "mce": "MCE", "ice": "ICE", "geo_mean": "geo. mean"}
+UNITS = dict.fromkeys(("typicality", "nll", "complexity"), " in nats per dimension")  # of scores
+UNITS |= dict.fromkeys(("entropy", "energy"), " in nats")
+
+
+def pick(tree: Mapping[str, Any], *path: str) -> float:
+    """The number at the end of a path of keys; NaN where one is missing or the value is None."""
+    value: Any = tree
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return float("nan") if value is None else float(value)
+
+
+def column(rows: Sequence[Mapping[str, Any]], *path: str) -> NDArray[np.float64]:
+    """The number at the same path of every row, NaN where there is none."""
+    return np.array([pick(row, *path) for row in rows], dtype=np.float64)
+
+
+def show(value: float, digits: int) -> str:
+    """A number for a reader; a dash where there is none."""
+    return f"{value:.{digits}f}" if np.isfinite(value) else "–"
+
+
+# --- calibration -------------------------------------------------------------------------------------
+
+
+def draw_calibration(results: Results) -> Figure:
+    """How often a class is the true one, against the probability the model gave it; both ends enlarged.
+
+    Behind the curve what a perfectly calibrated model would show, below it the pairs (image, class) of each bin.
+    """
+    calibration = results["calibration"]
+    least = calibration.get("min_count") or 0
+    kept = [b for b in calibration["bins"] if b["n"] > least and b.get("share") is not None]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(PAGE, 5.0), layout="constrained")
+        frame = figure.add_gridspec(1, 2, width_ratios=(2, 1))
+        wide, narrow = frame[0].subgridspec(2, 1, height_ratios=(4, 1)), frame[1].subgridspec(3, 1)
+        curve, counts = figure.add_subplot(wide[0]), figure.add_subplot(wide[1])
+        upper, lower = figure.add_subplot(narrow[0]), figure.add_subplot(narrow[1])
+        for axis, low, high in ((curve, 0, 100), (upper, 95, 100), (lower, 0, 5)):
+            draw_reliability(axis, kept, low, high)
+        draw_counts(counts, calibration["bins"], least)
+        write_measures(figure.add_subplot(narrow[2]), calibration)
+        curve.set(ylabel="share of true classes (%)", xticklabels=[])
+        curve.legend(loc="best")
+        upper.set_title("the upper end")
+        lower.set(title="the lower end", xlabel="probability (%)")
+    return figure
+
+
+def draw_reliability(axis: Axes, bins: Sequence[Mapping[str, Any]], low: float, high: float) -> None:
+    """Share of true classes against bin centre between low and high, all in %."""
+    left, right = 100 * column(bins, "low"), 100 * column(bins, "high")
+    share, below, above, floor_below, floor_above = (
+        100 * column(bins, key) for key in ("share", "share_low", "share_high", "floor_low", "floor_high")
+    )
+    band: dict[str, Any] = {"color": FAINT, "alpha": 0.4, "label": "95 % of perfectly calibrated models"}
+    axis.bar(left, floor_above - floor_below, right - left, floor_below, align="edge", **band)
+    axis.axline((0, 0), slope=1, color=INK, linewidth=0.8, linestyle=":", label="share = probability")
+    bars = np.nan_to_num(np.maximum([share - below, above - share], 0))
+    look: dict[str, Any] = {"color": COLOURS[0], "marker": "o", "markersize": 4, "linewidth": 1.2}
+    axis.errorbar((left + right) / 2, share, bars, capsize=2, label="this model, 95 % interval", **look)
+    inside = (left >= low - 1e-9) & (right <= high + 1e-9)
+    shown = [values[inside] for values in (share, below, above, floor_below, floor_above)]
+    bottom, top = (
+        float(end) for end in np.nanpercentile(np.concatenate([np.array([low, high]), *shown]), (0, 100))
+    )
+    axis.set_xlim(low - 0.03 * (high - low), high + 0.03 * (high - low))
+    axis.set_ylim(bottom - 0.05 * (top - bottom), top + 0.05 * (top - bottom))
+
+
+def draw_counts(axis: Axes, bins: Sequence[Mapping[str, Any]], least: int) -> None:
+    """Pairs of image and class in each bin, on a log scale; paler where they are too few to be judged."""
+    n, left, right = column(bins, "n"), 100 * column(bins, "low"), 100 * column(bins, "high")
+    axis.set(yscale="log", ylim=(0.7, 3 * max(n.max(initial=1), 10)), xlim=(-3, 103))
+    axis.set(xlabel="probability given to a class (%)", ylabel="pairs")
+    colours = np.where(n > least, COLOURS[0], FAINT)
+    some = n > 0
+    axis.bar(
+        left[some], n[some], (right - left)[some], align="edge", color=colours[some], edgecolor="white"
+    )
+    if least:
+        axis.axhline(least + 0.5, color=INK, linewidth=0.8, linestyle="--")
+        text = f"bins left out, of at most {least} pairs: {np.count_nonzero(n <= least)}"
+        axis.text(50, 2.2 * max(n.max(initial=1), 10), text, ha="center", va="top", fontsize=8)
+
+
+def write_measures(axis: Axes, calibration: Mapping[str, Any]) -> None:
+    """The calibration errors beside those of a perfectly calibrated model, as a small table."""
+    axis.set_axis_off()
+    rows = [("calibration\nerrors (%)", "this\nmodel", "perfect\nmodel")]
+    for key, name in MEASURES.items():
+        floor = pick(calibration, "floor", key, "mean")
+        rows.append((name, show(pick(calibration, key), 2), show(floor, 2)))
+    for i, row in enumerate(rows):
+        for x, text, ha in zip((0, 0.66, 1), row, ("left", "right", "right"), strict=True):
+            axis.text(x, 0.75 - 0.13 * i, text, transform=axis.transAxes, ha=ha, va="bottom")
+
+
+# --- scores of out-of-distribution sets --------------------------------------------------------------
+
+
+def finite(values: NDArray[Any] | None) -> NDArray[np.float64]:
+    """Scores as float64, infinities included but no NaN; none where there are no values."""
+    array = np.asarray([] if values is None else values, dtype=np.float64)
+    return array[~np.isnan(array)]
+
+
+def draw_score_histograms(results: Results, arrays: Arrays, score: str) -> Figure:
+    """The scores of the test inputs against those of each out-of-distribution set, one panel each."""
+    names = list(results.get("ood") or {})
+    test = finite(arrays.get(f"scores/test/{score}"))
+    with rc_context(STYLE):
+        figure, axes = new_panels(max(1, len(names)), across=4, height=1.6, key=0.6)
+        for axis, name in zip(axes, names, strict=False):
+            draw_histogram(axis, test, finite(arrays.get(f"scores/{name}/{score}")))
+            auroc = show(pick(results, "ood", name, "auroc", score), 1)
+            axis.set_title(f"{plain(name)}\nAUROC {auroc} %")
+        if not names:
+            draw_histogram(axes[0], test, finite(None))
+        label = f"{score}{UNITS.get(score, '')}\n(the outermost bars hold all beyond)"
+        figure.supxlabel(label, fontsize=9)
+        figure.supylabel("share of inputs (%)", fontsize=9)
+        axis = max(axes, key=lambda axis: len(axis.get_legend_handles_labels()[1]))
+        figure.legend(*axis.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    return figure
+
+
+def draw_histogram(axis: Axes, test: NDArray[np.float64], other: NDArray[np.float64]) -> None:
+    """Shares in % of test and OoD scores in 40 common bins; scores beyond the range go to its edge bins."""
+    if len(test) + len(other) == 0:
+        note(axis, "no scores")
+        return
+    low, high = score_range(test, other)
+    edges = np.linspace(low, high, 41)
+    for scores, colour, label in ((test, COLOURS[0], "test"), (other, COLOURS[5], "out of distribution")):
+        if len(scores):
+            shares = 100 * np.histogram(scores.clip(low, high), edges)[0] / len(scores)
+            axis.stairs(shares, edges, fill=True, color=colour, alpha=0.3)
+            axis.stairs(shares, edges, color=colour, linewidth=1.2, label=label)
+    axis.set(xlim=(low, high), ylim=(0, None))
+
+
+def score_range(test: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[float, float]:
+    """From the 0.5th to the 99.5th percentile of both, but at most six widths of the test's range beyond it."""
+    ends = [
+        np.percentile(scores[np.isfinite(scores)], (0.5, 99.5))
+        for scores in (test, other)
+        if np.isfinite(scores).any()
+    ] or [np.array([0.0, 1.0])]
+    (low, high), (first, last) = ends[0], ends[-1]
+    room = 6 * (high - low) or np.inf
+    start, end = float(max(min(low, first), low - room)), float(min(max(high, last), high + room))
+    return (start, end) if end > start else (start - 0.5, end + 0.5)
+
+
+def draw_roc(results: Results, arrays: Arrays, score: str) -> Figure:
+    """Share of each out-of-distribution set that is detected, against the share of false alarms."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(0.85 * PAGE, 4.0), layout="constrained")
+        axis = figure.add_subplot()
+        for i, name in enumerate(results.get("ood") or {}):
+            test, other = (finite(arrays.get(f"scores/{part}/{score}")) for part in ("test", name))
+            if len(test) and len(other):
+                alarms, detected = roc_curve(test, other)
+                label = f"{plain(name)}  {show(pick(results, 'ood', name, 'auroc', score), 1)} %"
+                style = "-" if i < 4 else "--"
+                axis.plot(100 * alarms, 100 * detected, style, color=COLOURS[i % len(COLOURS)], label=label)
+        axis.axline((0, 0), slope=1, color=FAINT, linewidth=1, linestyle=":", label="chance  50.0 %")
+        axis.set(xlim=(-1, 101), ylim=(-1, 101), aspect="equal", anchor="W")
+        axis.set(xlabel="false alarms among test inputs (%)", ylabel="detected (%)")
+        figure.legend(loc="outside right center", title=f"AUROC by {score}", alignment="left")
+    return figure
+
+
+# --- training ----------------------------------------------------------------------------------------
+
+
+PANELS: dict[str, dict[str, tuple[str, ...]]] = {
+    "loss $\\mathcal{L}_X$ (nats per dimension)": {
+        "training": ("loss_x",),
+        "validation": ("validation", "loss_x"),
+    },
+    "loss $\\mathcal{L}_Y$ (nats)": {"training": ("loss_y",), "validation": ("validation", "loss_y")},
+    "error (%)": {"validation": ("validation", "error")},
+    "bits/dim": {"validation": ("validation", "bits_per_dim")},
 }
+LOOKS = {"training": (FAINT, "o"), "validation": (COLOURS[0], "s")}
 
 
-class Space(NamedTuple):
-    """One panel of the noise figure: points (N, 2) with labels, and noisy copies (M, n, 2) of a few of them."""
-
-    title: str
-    points: Tensor
-    y: Tensor
-    clouds: Tensor
-    y_clouds: Tensor
-
-
-class Landscape(NamedTuple):
-    """One panel of the loss figure: a loss over a square of z, and its pull on a point and on the two means."""
-
-    title: str
-    x_axis: Tensor
-    y_axis: Tensor
-    loss: Tensor  # (len(y_axis), len(x_axis))
-    z: Tensor  # (2,)
-    mu: Tensor  # (2, 2)
-    forces: Tensor  # (3, 2): minus the loss's gradient on z and on each mean
-
-
-def save_figure(figure: Figure, stem: Path) -> None:
-    """Write stem.png and stem.pdf, each whole or not at all."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
+def draw_training(history: Sequence[Mapping[str, Any]]) -> Figure:
+    """Losses, validation error and bits/dim against the epoch; a panel for each that was recorded."""
+    epochs = column(history, "epoch")
+    panels: list[tuple[str, dict[str, NDArray[np.float64]]]] = []
+    for title, paths in PANELS.items():
+        lines = {name: column(history, *path) for name, path in paths.items()}
+        if any(np.isfinite(values).any() for values in lines.values()):
+            panels.append((title, lines))
+    if not panels:
+        raise ValueError("history holds no losses; train for at least one epoch")
     with rc_context(STYLE):
-        for suffix in ("png", "pdf"):
-            drawn = io.BytesIO()
-            figure.savefig(drawn, format=suffix)
-            write_whole(stem.with_name(f"{stem.name}.{suffix}"), drawn.getvalue())
-
-
-def draw_noise_amplification(spaces: Sequence[Space]) -> Figure:
-    """The paper's figure 3 for data in the plane: clouds of noise in the input space and in latent spaces."""
-    span = 1.1 * max(float(space.points.amax(0).sub(space.points.amin(0)).max()) for space in spaces)
-    with rc_context(STYLE):
-        figure = Figure(figsize=(3.1 * len(spaces), 3.6), layout="constrained")
-        for position, space in enumerate(spaces):
-            axis = figure.add_subplot(1, len(spaces), position + 1)
-            draw_clouds(axis, space)
-            middle = (space.points.amax(0) + space.points.amin(0)) / 2
-            left, bottom = (middle - span / 2).tolist()  # one scale for all panels: sizes compare
-            axis.set(xlim=(left, left + span), ylim=(bottom, bottom + span), title=space.title)
-            axis.set(xlabel="z₁" if position else "x₁", ylabel="z₂" if position else "x₂", aspect="equal")
-            if position == 0:
-                axis.legend(loc="upper left", markerscale=2)
+        figure, axes = new_panels(len(panels), across=2, height=2.1)
+        for axis, (title, lines) in zip(axes, panels, strict=True):
+            for name, values in lines.items():
+                colour, mark = LOOKS[name]
+                marks: dict[str, Any] = {"marker": mark if len(epochs) <= 40 else "", "markersize": 3}
+                axis.plot(epochs, values, color=colour, label=name, **marks)
+            everything = np.concatenate(list(lines.values()))
+            bottom, top = usual_range(everything, 10, 90)
+            peak = np.nanmax(everything)
+            axis.set(title=title if peak <= top else f"{title}, peak of {peak:.4g}", xlabel="epoch")
+            axis.set_ylim(bottom, top)
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes[0].legend()
     return figure
 
 
-def draw_clouds(axis: Axes, space: Space) -> None:
-    """Faint points by class, and on top of them the clouds in the colour of their class."""
-    for label in range(int(space.y.max()) + 1):
-        colour = COLOURS[label]
-        points = space.points[space.y == label]
-        noisy = space.clouds[space.y_clouds == label].flatten(0, 1)
-        axis.scatter(points[:, 0], points[:, 1], s=5, c=colour, alpha=0.2, linewidths=0)
-        axis.scatter(
-            noisy[:, 0], noisy[:, 1], s=3, c=colour, alpha=0.7, linewidths=0, label=f"class {label}"
-        )
-
-
-def draw_loss_landscapes(landscapes: Sequence[Landscape]) -> Figure:
-    """The paper's figure 4: losses over the latent plane, with their pull on one point and on both means."""
-    with rc_context(STYLE):
-        figure = Figure(figsize=(3.2 * len(landscapes), 3.3), layout="constrained")
-        axes = [figure.add_subplot(1, len(landscapes), i + 1) for i in range(len(landscapes))]
-        for axis, landscape in zip(axes, landscapes, strict=True):
-            picture = draw_landscape(axis, landscape)
-        bar = figure.colorbar(picture, ax=axes, ticks=[0, 1], fraction=0.03, pad=0.01, shrink=0.8)
-        bar.ax.set_yticklabels(["lower\nloss", "higher\nloss"])
-    return figure
-
-
-def draw_landscape(axis: Axes, landscape: Landscape) -> QuadMesh:
-    """One loss as shades, scaled to its own range; the nine tenths that are low show the structure."""
-    low, high = float(landscape.loss.min()), float(landscape.loss.quantile(0.9))
-    shades = ((landscape.loss - low) / (high - low)).clamp(0, 1)
-    x_axis, y_axis = landscape.x_axis.numpy(), landscape.y_axis.numpy()
-    picture = axis.pcolormesh(
-        x_axis, y_axis, shades.numpy(), cmap=SHADES, shading="gouraud", rasterized=True
-    )
-    axis.set(xlim=(x_axis[0], x_axis[-1]), ylim=(y_axis[0], y_axis[-1]), xlabel="z₁", ylabel="z₂")
-    axis.set(aspect="equal", title=landscape.title)
-    draw_boundary(axis, landscape.mu)
-    draw_forces(axis, landscape)
-    return picture
-
-
-def draw_boundary(axis: Axes, mu: Tensor) -> None:
-    """The line of equal distance to two means, dotted."""
-    (dx, dy), (x, y) = (mu[1] - mu[0]).tolist(), mu.mean(0).tolist()
-    axis.axline((x, y), (x - dy, y + dx), color=INK, linestyle=":", linewidth=1)
-
-
-def draw_forces(axis: Axes, landscape: Landscape) -> None:
-    """The point and both means, each with its force as an arrow; the longest spans a quarter of their distance."""
-    starts = torch.cat([landscape.z[None], landscape.mu])
-    longest = landscape.forces.norm(dim=1).max()
-    arrows = 0.25 * torch.pdist(landscape.mu) * landscape.forces / longest
-    for start, arrow, label in zip(starts, arrows, ["×", "μ₀", "μ₁"], strict=True):
-        if arrow.norm() > 0.02 * arrows.norm():
-            style = {"arrowstyle": "-|>", "color": COLOURS[5], "linewidth": 1.8, "shrinkA": 0, "shrinkB": 0}
-            root = start + 0.4 * arrow / arrow.norm()  # clear of the label
-            axis.annotate("", xy=(root + arrow).tolist(), xytext=root.tolist(), arrowprops=style)
-        axis.annotate(
-            label, start.tolist(), ha="center", va="center", fontsize=13, color=INK, weight="bold"
-        )
-
-
-def draw_contact_sheet(sheets: Mapping[str, NDArray[Any]], columns: int = 8, levels: int = 256) -> Figure:
-    """The paper's figure of OoD examples: a titled block of images for each set, two blocks side by side.
-
-    Each set is (n, H, W, C) with C = 1 or 3 and values 0 to levels - 1, drawn `columns` to a row.
-    """
-    if not sheets:
-        raise ValueError("sheets is empty; give at least one set of images to draw")
-    dots = STYLE["savefig.dpi"]
-    margin, head = 24, 44  # in dots, as all lengths here
-    blocks = [tile(images, columns, levels) for images in sheets.values()]
-    across = min(2, len(blocks))
-    width = max(block.shape[1] for block in blocks) + margin
-    heights = [
-        max(len(block) for block in blocks[i : i + across]) + head for i in range(0, len(blocks), across)
-    ]
-    size = (across * width + margin, sum(heights) + margin)
-    with rc_context(STYLE):
-        figure = Figure(figsize=(size[0] / dots, size[1] / dots))
-        for i, (title, block) in enumerate(zip(sheets, blocks, strict=True)):
-            left, top = margin + i % across * width, sum(heights[: i // across]) + head
-            place = (
-                left / size[0],
-                1 - (top + len(block)) / size[1],
-                block.shape[1] / size[0],
-                len(block) / size[1],
-            )
-            axis = figure.add_axes(place, xticks=[], yticks=[], frame_on=False)
-            axis.imshow(block, interpolation="nearest", aspect="auto")
-            axis.set_title(title, loc="left", pad=3)
-    return figure
-
-
-def tile(images: NDArray[Any], columns: int, levels: int) -> NDArray[np.float64]:
-    """Images (n, H, W, C) in thin frames side by side on white, RGB in [0, 1], each about 96 dots wide.
-
-    A pixel is a whole number of dots, so none looks wider than its neighbour.
-    """
-    if images.ndim != 4 or images.shape[3] not in (1, 3) or len(images) == 0:
-        raise ValueError(
-            f"images have shape {images.shape} but must be (n, H, W, C), with n > 0 and C = 1 or 3"
-        )
-    n, height, width, _ = images.shape
-    zoom = max(1, round(96 / width))
-    rows, gap = -(-n // columns), 4
-    sheet = np.ones((rows * columns, zoom * height + 2 + gap, zoom * width + 2 + gap, 3))
-    sheet[:n, :-gap, :-gap] = 0.8
-    sheet[:n, 1 : -gap - 1, 1 : -gap - 1] = (
-        (images / (levels - 1)).repeat(zoom, axis=1).repeat(zoom, axis=2)
-    )
-    sheet = sheet.reshape(rows, columns, *sheet.shape[1:]).swapaxes(1, 2)
-    return sheet.reshape(rows * sheet.shape[1], columns * sheet.shape[3], 3)[:-gap, :-gap]
+def usual_range(values: NDArray[np.float64], low: float, high: float) -> tuple[float, float]:
+    """A range without spikes: those further from the low-th to high-th percentile than five times their width."""
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return 0.0, 1.0
+    first, last = np.percentile(values, (low, high))
+    room = 5 * (last - first) or np.inf
+    usual = values[(values >= first - room) & (values <= last + room)]
+    margin = 0.06 * float(np.ptp(usual)) or 0.5
+    return float(usual.min()) - margin, float(usual.max()) + margin

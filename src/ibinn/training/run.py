@@ -34,7 +34,7 @@ from ibinn.data.batches import Batches
 from ibinn.data.dataset import Dataset, Part, data_digest
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.data.splits import Rows, Splits
-from ibinn.metrics.ood import typical_entropy, typicality
+from ibinn.metrics.ood import fit_reference
 from ibinn.models.classifier import evaluation_mode
 from ibinn.models.methods import Objective, build_model
 from ibinn.models.pipeline import Pipeline, Preprocess, chunks
@@ -220,16 +220,17 @@ class Trainer:
             refresh_batch_norm(pipeline.model, self.training_inputs())
         pipeline.eval()
         validation = self.validate(pipeline.model)
-        centre = pipeline.outputs(train.x[self.splits.validation]).log_q_x
-        calibration = pipeline.outputs(train.x[self.splits.calibration]).log_q_x
-        h = scores = None
-        if centre is not None and calibration is not None:
-            if np.isfinite(centre).all() and not np.isnan(calibration).any():
-                h = typical_entropy(centre, self.n_dims)
-                scores = np.sort(typicality(calibration, self.n_dims, h))
-            else:  # at gamma = inf nothing keeps z from running off
-                loop.watcher.note("some densities are not finite: this model gives no p-values")
-        return Run(self.config, pipeline, self.dataset.class_names, h, scores, self.facts(loop, validation))
+        reference = fit_reference(
+            pipeline.evidence(train.x[self.splits.validation]),
+            pipeline.evidence(train.x[self.splits.calibration]),
+            self.n_dims,
+        )
+        if (
+            pipeline.model.has_density and reference.h is None
+        ):  # at gamma = inf nothing keeps z from running off
+            loop.watcher.note("some densities are not finite: no p-value of this model uses one")
+        facts = self.facts(loop, validation)
+        return Run(self.config, pipeline, self.dataset.class_names, reference, facts)
 
     def training_inputs(self) -> Iterator[Tensor]:
         """The training set in batches, not augmented; in mixed order, since files may be sorted by class."""

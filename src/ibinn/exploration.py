@@ -1,0 +1,165 @@
+"""What a model looks like inside: its latent space, what it thinks its classes look like, the ways between them.
+
+Arrays for figures, levels 0 to levels - 1 for images; nothing is drawn here.
+"""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ibinn.checkpoint import Run
+from ibinn.data.dataset import Array, Part
+from ibinn.data.ood import random_axis, rotate_colours, to_levels, to_unit
+from ibinn.data.preprocess import ImagePreprocess
+from ibinn.files import write_whole
+from ibinn.metrics.ood import ood_scores, p_values
+from ibinn.mixture import GaussianMixture
+from ibinn.models.classifier import GenerativeClassifier
+from ibinn.models.pipeline import Pipeline, chunks
+
+ARRAYS = "evaluation.npz"
+Axes = tuple[Tensor, Tensor]  # origin (D,) and two orthonormal directions (2, D)
+
+
+def explore(run: Run, test: Part, seed: int = 0) -> dict[str, Array]:
+    """Latent layout, samples, interpolations and one trajectory, as far as model and data have them."""
+    model, preprocess = run.pipeline.model, run.pipeline.preprocess
+    if not isinstance(model, GenerativeClassifier):
+        return {}
+    rows = np.random.default_rng(seed).permutation(len(test))[:2000]
+    some = Part(test.x[rows], test.y[rows])
+    axes = latent_axes(model.mixture, encoded(run.pipeline, some.x[:500]))
+    arrays: dict[str, Array] = {
+        "latent/points": projected(run.pipeline, some.x, axes),
+        "latent/y": some.y,
+        "latent/mu": on_axes(model.mixture.mu.detach(), axes),
+    }
+    if isinstance(preprocess, ImagePreprocess):
+        arrays["samples"] = class_samples(run.pipeline, len(run.class_names), seed)
+        if pairs := pairs_of_classes(some.y):
+            arrays["interpolations"] = np.stack(
+                [interpolation(run.pipeline, some.x[i], some.x[j]) for i, j in pairs]
+            )
+        arrays |= trajectory(run, preprocess, some, axes, seed)
+    return arrays
+
+
+@torch.no_grad()
+def encoded(pipeline: Pipeline, raw: Array) -> Tensor:
+    """z (N, D)."""
+    model = pipeline.model
+    assert isinstance(model, GenerativeClassifier)
+    return torch.cat([model.encode(pipeline.prepared(chunk)[0])[0] for _, chunk in chunks(raw, 500)])
+
+
+def projected(pipeline: Pipeline, raw: Array, axes: Axes) -> NDArray[np.float64]:
+    """(N, 2), a batch at a time."""
+    return np.concatenate([on_axes(encoded(pipeline, chunk), axes) for _, chunk in chunks(raw, 500)])
+
+
+def on_axes(z: Tensor, axes: Axes) -> NDArray[np.float64]:
+    origin, directions = axes
+    points: NDArray[np.float64] = ((z - origin) @ directions.T).double().cpu().numpy()
+    return points
+
+
+def latent_axes(mixture: GaussianMixture, z: Tensor) -> Axes:
+    """The two principal axes of the means; with two classes the second is that of z across the first."""
+    mu = mixture.mu.detach()
+    origin = mu.mean(0)
+    directions = torch.linalg.svd(mu - origin, full_matrices=False).Vh[:2]
+    if len(mu) == 2:
+        first = directions[:1]
+        across = (z - z.mean(0)) - (z - z.mean(0)) @ first.T @ first
+        directions = torch.cat([first, torch.linalg.svd(across, full_matrices=False).Vh[:1]])
+    if len(directions) == 1:  # a table of one column
+        directions = torch.cat([directions, torch.zeros_like(directions)])
+    return origin, directions
+
+
+@torch.no_grad()
+def decoded(pipeline: Pipeline, z: Tensor) -> Array:
+    """Images (N, H, W, C) of z (N, D), clipped to their levels; what is no number is black."""
+    model = pipeline.model
+    assert isinstance(model, GenerativeClassifier)
+    x = pipeline.preprocess.inverse(model.decode(z))
+    return pipeline.preprocess.to_raw(x.nan_to_num(0.0, 1.0, 0.0))
+
+
+def class_samples(pipeline: Pipeline, n_classes: int, seed: int, n: int = 10) -> Array:
+    """(K, n, H, W, C): n samples of each class."""
+    model = pipeline.model
+    assert isinstance(model, GenerativeClassifier)
+    y = torch.arange(n_classes, device=pipeline.device).repeat_interleave(n)
+    generator = torch.Generator(pipeline.device).manual_seed(seed)
+    z = model.mixture.sample(y, 1.0, generator)
+    images = np.concatenate([decoded(pipeline, z[i : i + 500]) for i in range(0, len(z), 500)])
+    return images.reshape(n_classes, n, *images.shape[1:])
+
+
+def pairs_of_classes(y: NDArray[np.int64], n: int = 3) -> list[tuple[int, int]]:
+    """Up to n pairs of inputs, of the classes 0 and 1, 2 and 3, ...: the first of each."""
+    firsts = [int(np.flatnonzero(y == k)[0]) for k in np.unique(y)]
+    return list(zip(firsts[::2], firsts[1::2], strict=False))[:n]
+
+
+def interpolation(pipeline: Pipeline, a: Array, b: Array, steps: int = 9) -> Array:
+    """(steps, H, W, C): images of z on the line from that of a to that of b; the ends are a and b themselves."""
+    start, end = encoded(pipeline, np.stack([a, b]))
+    images = decoded(pipeline, torch.lerp(start, end, torch.linspace(0, 1, steps).to(start)[:, None]))
+    images[0], images[-1] = a, b
+    return images
+
+
+def trajectory(
+    run: Run, preprocess: ImagePreprocess, some: Part, axes: Axes, seed: int, steps: int = 7
+) -> dict[str, Array]:
+    """One image on its way out of the data: colours turned by up to 180 degrees, or grey values inverted.
+
+    amount is in degrees for colour and in percent for grey; p are the p-values of the headline score.
+    """
+    unit = to_unit(some.x[:1], preprocess.levels)
+    share = np.linspace(0, 1, steps)
+    if unit.shape[-1] == 3:
+        axis = random_axis(np.random.default_rng(seed))
+        moved = [rotate_colours(unit, axis, np.pi * t) for t in share]
+    else:
+        moved = [(1 - t) * unit + t * (1 - unit) for t in share]
+    images = to_levels(np.concatenate(moved), preprocess.levels, some.x.dtype)
+    scores = ood_scores(run.pipeline.evidence(images), run.reference)
+    return {
+        "trajectory/images": images,
+        "trajectory/points": projected(run.pipeline, images, axes),
+        "trajectory/amount": share * (180 if unit.shape[-1] == 3 else 100),
+        "trajectory/p": p_values(scores, run.reference)[run.reference.headline],
+        "trajectory/y": some.y[0],
+    }
+
+
+def write_arrays(folder: Path, arrays: Mapping[str, Array]) -> None:
+    """evaluation.npz; numbers only, no pickle."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, values in arrays.items():
+            entry = io.BytesIO()
+            single = values.dtype == np.float64 and values.ndim > 0
+            np.lib.format.write_array(
+                entry, np.asarray(values, np.float32 if single else None), allow_pickle=False
+            )
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), entry.getvalue())
+    write_whole(folder / ARRAYS, file.getvalue())
+
+
+def read_arrays(folder: Path) -> dict[str, Array]:
+    """The arrays of a run; none where it has no evaluation.npz."""
+    path = folder / ARRAYS
+    if not path.is_file():
+        return {}
+    with np.load(path, allow_pickle=False) as stored:
+        return dict(stored)

@@ -1,0 +1,78 @@
+"""How well a score tells outliers from inliers. Outliers are the positive class, higher = stranger.
+
+All from counts at each distinct score, in float64: nothing is squashed, so that log-likelihoods near -2000 keep
+their order, and equal scores count half.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ibinn.metrics.conformal import without_nan
+
+Floats = NDArray[np.float64]
+
+
+class Counts(NamedTuple):
+    """How many inliers and outliers have each distinct score, in rising order."""
+
+    inlier: Floats
+    outlier: Floats
+
+
+class Ranks(NamedTuple):
+    """The place of each inlier's and outlier's score among the n distinct ones."""
+
+    inlier: NDArray[np.int64]
+    outlier: NDArray[np.int64]
+    n: int
+
+    def counts(self, w_inlier: Floats | None = None, w_outlier: Floats | None = None) -> Counts:
+        """Each input counted once, or so many times as its weight says."""
+        return Counts(
+            np.bincount(self.inlier, w_inlier, self.n).astype(np.float64),
+            np.bincount(self.outlier, w_outlier, self.n).astype(np.float64),
+        )
+
+
+def ranks(inlier: ArrayLike, outlier: ArrayLike) -> Ranks:
+    first, second = (without_nan(name, s) for name, s in (("inlier", inlier), ("outlier", outlier)))
+    if first.ndim != 1 or second.ndim != 1 or not first.size or not second.size:
+        raise ValueError(
+            f"scores have shapes {first.shape} and {second.shape} but at least one inlier and one outlier are "
+            f"needed, each (N,)"
+        )
+    values, places = np.unique(np.concatenate([first, second]), return_inverse=True)
+    return Ranks(places[: len(first)], places[len(first) :], len(values))
+
+
+def auroc(inlier: ArrayLike, outlier: ArrayLike) -> float:
+    """The share of (inlier, outlier) pairs in which the outlier has the higher score; a tie counts half."""
+    return auroc_of(ranks(inlier, outlier).counts())
+
+
+def auroc_of(counts: Counts) -> float:
+    below = counts.inlier.cumsum() - counts.inlier
+    pairs = counts.inlier.sum() * counts.outlier.sum()
+    return float((counts.outlier * (below + counts.inlier / 2)).sum() / pairs)
+
+
+def roc_curve(inlier: ArrayLike, outlier: ArrayLike) -> tuple[Floats, Floats]:
+    """Shares of inliers and of outliers with a score at or above each threshold, falling; both start at 0."""
+    return roc_curve_of(ranks(inlier, outlier).counts())
+
+
+def roc_curve_of(counts: Counts) -> tuple[Floats, Floats]:
+    above = [np.append(0.0, side[::-1].cumsum()) for side in counts]
+    return above[0] / above[0][-1], above[1] / above[1][-1]
+
+
+def fpr95(inlier: ArrayLike, outlier: ArrayLike) -> float:
+    """The share of inliers flagged at the highest threshold that flags 95 % of the outliers."""
+    return fpr95_of(ranks(inlier, outlier).counts())
+
+
+def fpr95_of(counts: Counts) -> float:
+    false_alarms, detected = roc_curve_of(counts)
+    return float(false_alarms[np.searchsorted(detected, 0.95 - 1e-12)])

@@ -1,0 +1,311 @@
+"""Several runs' numbers -> Figure: what gamma and sigma change, and latent spaces beside each other."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from ibinn.report.figures import Results, pick, usual_range
+from ibinn.report.style import (
+    COLOURS,
+    FAINT,
+    INK,
+    MARKERS,
+    MOST_COLOURED,
+    PAGE,
+    STYLE,
+    Arrays,
+    GammaAxis,
+    class_key,
+    fit_view,
+    key_shape,
+    label_points,
+    new_panels,
+    note,
+    plain,
+    scatter_classes,
+    spread_labels,
+    table_shape,
+)
+
+METHODS = {"ibinn": ("IB-INN", "-"), "vib": ("VIB", ":")}  # name and line
+Keys = tuple[str, ...]  # the path to a number in results.json
+
+
+class Look(NamedTuple):
+    """How a number's curve is drawn: in ink, or as an out-of-distribution set's."""
+
+    colour: str = INK
+    mark: str = "o"
+
+
+class Panel(NamedTuple):
+    """A titled panel with a curve for the number at each path, and a line where pure chance would be."""
+
+    title: str
+    curves: Sequence[tuple[Keys, Look]]
+    chance: float | None = None
+
+
+class Curve(NamedTuple):
+    """Means over seeds, their standard errors (0 for one seed), and where all runs converged; each (n,)."""
+
+    x: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    error: NDArray[np.float64]
+    converged: NDArray[np.bool_]
+
+    def only(self, chosen: NDArray[np.bool_]) -> "Curve":
+        """The chosen points alone."""
+        return Curve(self.x[chosen], self.mean[chosen], self.error[chosen], self.converged[chosen])
+
+
+def sweep_curve(runs: Sequence[Results], knob: str, path: Keys) -> Curve:
+    """The number at `path` against that at `knob`, sorted; runs that lack either are left out."""
+    groups: dict[float, list[tuple[float, bool]]] = {}
+    for run in runs:
+        x, y = pick(run, knob), pick(run, *path)
+        if not np.isnan(x) and np.isfinite(y):
+            groups.setdefault(x, []).append((y, run.get("converged") is not False))
+    places = sorted(groups)
+    values = [np.array([y for y, _ in groups[x]]) for x in places]
+    errors = [y.std(ddof=1) / len(y) ** 0.5 if len(y) > 1 else 0.0 for y in values]
+    converged = [all(sound for _, sound in groups[x]) for x in places]
+    means = [y.mean() for y in values]
+    return Curve(np.array(places), np.array(means), np.array(errors), np.array(converged, dtype=bool))
+
+
+# --- gamma -------------------------------------------------------------------------------------------
+
+
+def gamma_axis(runs: Sequence[Results]) -> GammaAxis:
+    """The axis that holds every run's gamma."""
+    gammas = np.array([pick(run, "gamma") for run in runs])
+    inner = gammas[np.isfinite(gammas) & (gammas > 0)]
+    low, high = (float(inner.min()), float(inner.max())) if len(inner) else (1.0, 1.0)
+    gap = 10 ** max(0.5, 0.2 * np.log10(high / low))
+    return GammaAxis(low, high, float(gap), bool((gammas == 0).any()), bool(np.isinf(gammas).any()))
+
+
+def draw_gamma_panels(results_list: Sequence[Results]) -> Figure:
+    """The paper's figure 5: five numbers against gamma, IB-INN solid and VIB dotted, means over seeds."""
+    sets = ood_sets(results_list)
+    panels = [
+        Panel("Error (%) ↓", [(("error",), Look())]),
+        Panel("Bits/dim ↓", [(("bits_per_dim",), Look())]),
+        Panel("Calibration error (%) ↓", [(("calibration", "geo_mean"), Look())]),
+        Panel(
+            "OoD detection AUROC (%) ↑",
+            [(("ood", name, "auroc", "typicality"), look) for name, look in sets.items()],
+            chance=50,
+        ),
+        Panel(
+            "OoD entropy increase (nats) ↑",
+            [(("ood", name, "entropy_increase"), look) for name, look in sets.items()],
+        ),
+    ]
+    with rc_context(STYLE):
+        figure, axes = new_panels(6, across=3, height=2.2)
+        off_scale = draw_gamma(axes[:5], panels, results_list)
+        write_key(axes[5], results_list, sets, off_scale)
+    return figure
+
+
+def draw_gamma_full(results_list: Sequence[Results]) -> Figure:
+    """The appendix's version: every number against gamma, a panel for each out-of-distribution set."""
+    sets = ood_sets(results_list)
+    first = {
+        "Error (%) ↓": ("error",),
+        "−log q(y|x) (nats) ↓": ("nll_y",),
+        "Bits/dim ↓": ("bits_per_dim",),
+        "ECE (%) ↓": ("calibration", "ece"),
+        "MCE (%) ↓": ("calibration", "mce"),
+        "ICE (%) ↓": ("calibration", "ice"),
+        "Geometric mean (%) ↓": ("calibration", "geo_mean"),
+    }
+    groups = {
+        "": [Panel(title, [(path, Look())]) for title, path in first.items()],
+        "entropy increase (nats)": [
+            Panel(f"{plain(name)} ↑", [(("ood", name, "entropy_increase"), look)])
+            for name, look in sets.items()
+        ],
+        "AUROC (%)": [
+            Panel(f"{plain(name)} ↑", [(("ood", name, "auroc", "typicality"), look)], chance=50)
+            for name, look in sets.items()
+        ],
+    }
+    rows: list[tuple[str, list[Panel]]] = []
+    for name, group in groups.items():
+        across = table_shape(len(group), 4)[1] if group else 1
+        rows += [(name, group[i : i + across]) for i in range(0, len(group), across)]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(PAGE, 1.65 * len(rows)), layout="constrained")
+        off_scale = False
+        for i, (name, row) in enumerate(rows):
+            axes = [figure.add_subplot(len(rows), 4, 4 * i + j + 1) for j in range(len(row))]
+            off_scale |= draw_gamma(axes, row, results_list)
+            axes[0].set_ylabel(name, fontsize=8)
+            for axis in axes:
+                axis.tick_params(labelsize=8)
+        write_key(figure.add_subplot(len(rows), 4, 8), results_list, {}, off_scale)
+    return figure
+
+
+def ood_sets(runs: Sequence[Results]) -> dict[str, Look]:
+    """The out-of-distribution sets of all runs, in the order of their first appearance, and their looks."""
+    names = dict.fromkeys(name for run in runs for name in run.get("ood") or {})
+    return {
+        name: Look(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)
+    }
+
+
+def draw_gamma(axes: Sequence[Axes], panels: Sequence[Panel], runs: Sequence[Results]) -> bool:
+    """The panels on these axes, all over the same gammas; whether some number is off the scale."""
+    runs = [run for run in runs if run["method"] in METHODS]
+    if not runs:
+        raise ValueError(f"no run has a gamma to compare; give runs of {' or '.join(METHODS)}")
+    gammas = gamma_axis(runs)
+    off_scale = False
+    for axis, panel in zip(axes, panels, strict=True):
+        drawn = []
+        for path, look in panel.curves:
+            for method, (_, line) in METHODS.items():
+                curve = sweep_curve([run for run in runs if run["method"] == method], "gamma", path)
+                inner = np.isfinite(curve.x) & (curve.x > 0)
+                at = curve._replace(x=gammas.place(curve.x))
+                draw_curve(axis, at.only(inner), look, line)
+                draw_curve(axis, at.only(~inner), look, "")
+                for x, mean in zip(at.x[~inner], at.mean[~inner], strict=True):  # tells methods apart there
+                    axis.plot([x / gammas.rim, x * gammas.rim], [mean, mean], line, color=look.colour)
+                drawn.append((at, look))
+        off_scale |= let_spikes_go(axis, drawn)
+        if panel.chance is not None:
+            axis.axhline(panel.chance, color=INK, linewidth=0.8, zorder=1)
+        if not axis.containers:
+            note(axis, "no values")
+        axis.set_title(panel.title)
+        gammas.dress(axis)
+    return off_scale
+
+
+def let_spikes_go(axis: Axes, curves: Sequence[tuple[Curve, Look]]) -> bool:
+    """Where a few values would flatten all others, they leave the panel, and arrows tell where; if any did."""
+    values = np.concatenate([np.empty(0), *(curve.mean for curve, _ in curves)])
+    bottom, top = usual_range(values, 25, 75)
+    if ((values >= bottom) & (values <= top)).all():
+        return False
+    axis.set_ylim(bottom, top)
+    for curve, look in curves:
+        for edge, beyond, arrow in ((0.97, curve.mean > top, "↑"), (0.03, curve.mean < bottom, "↓")):
+            for x in curve.x[beyond]:
+                place = axis.get_xaxis_transform()
+                axis.text(x, edge, arrow, transform=place, color=look.colour, ha="center", va="center")
+    return True
+
+
+def draw_curve(axis: Axes, curve: Curve, look: Look, line: str) -> None:
+    """Means with bars of one standard error; hollow marks where a run did not converge."""
+    if not len(curve.x):
+        return
+    style: dict[str, Any] = {"color": look.colour, "marker": look.mark, "markersize": 4}
+    axis.errorbar(curve.x, curve.mean, curve.error, linestyle=line, linewidth=1.3, elinewidth=1, **style)
+    hollow = curve.only(~curve.converged)
+    if len(hollow.x):
+        axis.plot(hollow.x, hollow.mean, linestyle="", markerfacecolor="white", zorder=3, **style)
+
+
+def write_key(axis: Axes, runs: Sequence[Results], sets: Mapping[str, Look], off_scale: bool) -> None:
+    """What lines, colours and marks mean, in a panel of its own."""
+    axis.set_axis_off()
+    methods = {run["method"] for run in runs}
+    key = [
+        (name, Line2D([], [], color=INK, ls=line, marker="o", markersize=4))
+        for method, (name, line) in METHODS.items()
+        if method in methods
+    ]
+    if any(run["method"] in METHODS and run.get("converged") is False for run in runs):
+        hollow: dict[str, Any] = {"marker": "o", "markersize": 4, "markerfacecolor": "white"}
+        key.append(("not converged", Line2D([], [], color=INK, linestyle="", **hollow)))
+    for name, (colour, mark) in sets.items():
+        key.append((plain(name), Line2D([], [], color=colour, marker=mark, markersize=4)))
+    key.append(("chance", Line2D([], [], color=INK, linewidth=0.8)))
+    if off_scale:
+        key.append(("off the scale", Line2D([], [], color=INK, linestyle="", marker=r"$\uparrow$")))
+    axis.legend([line for _, line in key], [name for name, _ in key], loc="center")
+
+
+# --- sigma -------------------------------------------------------------------------------------------
+
+
+def draw_sigma(results_list: Sequence[Results], n_dims: int) -> Figure:
+    """The appendix's figure: losses, performance and CI(X, Z) against the noise sigma, means over seeds.
+
+    Beside CI(X, Z) the slope it must have for small sigma, -D log sigma, through the smallest sigma.
+    """
+    columns: list[dict[str, Keys]] = [
+        {"$\\mathcal{L}_X$ (nats/dim) ↓": ("loss_x",), "−log q(y|x) (nats) ↓": ("nll_y",)},
+        {"Error (%) ↓": ("error",), "Bits/dim ↓": ("bits_per_dim",)},
+        {"CI(X, Z) (nats)": ("information", "ci_xz")},
+    ]
+    runs = [run for run in results_list if pick(run, "sigma") > 0]
+    levels = {run["levels"] for run in runs if run.get("levels")}
+    with rc_context(STYLE):
+        figure = Figure(figsize=(PAGE, 3.6), layout="constrained")
+        frame = figure.add_gridspec(2, 3)
+        for j, panels in enumerate(columns):
+            for i, (title, path) in enumerate(panels.items()):
+                axis = figure.add_subplot(frame[i, j] if len(panels) > 1 else frame[:, j])
+                curve = sweep_curve(runs, "sigma", path)
+                draw_curve(axis, curve, Look(COLOURS[0]), "-")
+                if not len(curve.x):
+                    note(axis, "no values")
+                for n in levels:
+                    axis.axvline(1 / n, color=FAINT, linewidth=1, linestyle=":", label=f"a level, 1/{n}")
+                axis.set(xscale="log", title=title)
+            axis.set_xlabel("σ (pixel units)")
+        draw_slope(axis, curve, n_dims)
+        figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def draw_slope(axis: Axes, curve: Curve, n_dims: int) -> None:
+    """-D log sigma + const through the curve's first point, over the curve's range."""
+    if len(curve.x):
+        slope = curve.mean[0] - n_dims * np.log(curve.x / curve.x[0])
+        label = f"slope for small σ: −D log σ, D = {n_dims}"
+        axis.plot(curve.x, slope, color=INK, linestyle="--", linewidth=1, zorder=1, label=label)
+
+
+# --- latent spaces -----------------------------------------------------------------------------------
+
+
+def draw_latents(panels: Mapping[str, Arrays], classes: Sequence[str]) -> Figure:
+    """The latent spaces of several runs, titled by their keys: test points by class, means with class names."""
+    there = {title: arrays for title, arrays in panels.items() if "latent/points" in arrays}
+    if not there:
+        raise ValueError("panels hold no latent/points; evaluate at least one run that has a latent space")
+    with rc_context(STYLE):
+        _, columns = table_shape(len(there), across=3)
+        rows, _ = key_shape(classes, PAGE if columns > 1 else 0.6 * PAGE)
+        height = min(3.2, 0.6 + 0.8 * PAGE / columns)
+        figure, axes = new_panels(len(there), across=3, height=height, key=0.2 * rows)
+        labels = []
+        for axis, (title, arrays) in zip(axes, there.items(), strict=True):
+            scatter_classes(axis, arrays, len(classes))
+            mu = arrays.get("latent/mu")
+            fit_view(axis, arrays["latent/points"], mu)
+            names = [plain(name, 12) for name in classes] if len(classes) <= MOST_COLOURED else []
+            labels.append(label_points(axis, mu, names) if mu is not None and names else [])
+            axis.set_title(plain(title, 30))
+            if len(labels) % columns == 1 or columns == 1:
+                axis.set_ylabel("2nd axis of the means")
+        class_key(figure, axes, classes, "outside lower center")
+        figure.draw_without_rendering()
+        for axis, texts in zip(axes, labels, strict=True):
+            spread_labels(axis, texts)
+    return figure

@@ -1,0 +1,219 @@
+"""`ibinn evaluate` and `ibinn report` from end to end: files, pages, and inputs that are broken."""
+
+import csv
+import json
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+from trainings import few_digits, trained, two_moons
+
+from ibinn.cli import main
+from ibinn.data.ood import ood_set
+from ibinn.evaluation import evaluate, read_test, write_results
+from ibinn.exploration import explore, write_arrays
+from ibinn.report.runs import one_per_label, sweep_figures
+
+FIGURES = {
+    "calibration",
+    "histograms",
+    "roc",
+    "latent",
+    "samples",
+    "interpolations",
+    "trajectory",
+    "training",
+}
+
+
+@pytest.fixture
+def cli(own_places, capsys):
+    """Run a command: what it printed, and its exit code."""
+
+    def run(*words):
+        code = 0
+        try:
+            main([str(word) for word in words])
+        except SystemExit as stop:
+            code = stop.code
+        streams = capsys.readouterr()
+        assert "Traceback" not in streams.err
+        return streams.out, streams.err, code
+
+    return run
+
+
+def save_digits(path, n=600):
+    part = few_digits(n).train
+    np.savez(path, x=part.x, y=part.y)
+    return path
+
+
+def write_evaluation(folder, dataset, **settings):
+    """What `ibinn evaluate` writes but for the figures."""
+    run = trained(folder, dataset, epochs=1, **settings)
+    test = read_test(run, dataset)
+    sets = {name: ood_set(name, test.x, dataset.levels) for name in ("noise", "inverted")}
+    results, arrays = evaluate(run, dataset, sets)
+    write_results(folder, results)
+    write_arrays(folder, arrays | explore(run, test))
+
+
+class Outside(HTMLParser):
+    """All that a page would load or follow."""
+
+    def __init__(self):
+        super().__init__()
+        self.links = []
+
+    def handle_starttag(self, tag, attrs):
+        for name, value in attrs:
+            if name in ("src", "href", "srcset", "data", "action", "poster"):
+                self.links.append(value)
+
+
+def test_evaluate_writes_numbers_figures_and_a_page_that_needs_nothing_else(cli, tmp_path):
+    trained(tmp_path / "run", few_digits(1797), epochs=2)
+    out, err, code = cli("evaluate", tmp_path / "run")
+    assert code == 0, err
+    assert "test: error" in out
+    assert "AUROC" in out
+    figures = tmp_path / "run" / "figures"
+    assert {path.stem for path in figures.glob("*.png")} == FIGURES
+    assert {path.stem for path in figures.glob("*.pdf")} == FIGURES
+    page = (tmp_path / "run" / "report.html").read_text()
+    outside = Outside()
+    outside.feed(page)
+    assert len([link for link in outside.links if link.startswith("data:image/png")]) == len(FIGURES)
+    assert all(link.startswith(("data:image/png;base64,", "#")) for link in outside.links)
+    assert "url(" not in page
+    assert "@import" not in page
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert {*results["ood"]} == {"rotation", "noise", "inverted", "flipped"}
+    assert f"{100 - results['error']:.1f}" in page
+
+
+def test_a_missing_set_is_one_sentence_and_the_rest_is_reported(cli, tmp_path):
+    trained(tmp_path / "run", few_digits(1797), epochs=1)
+    _, err, code = cli("evaluate", tmp_path / "run", "--ood", "noise", "quickdraw", "no/such/file")
+    assert code == 0
+    assert "note: quickdraw is left out: no Parquet file for quickdraw was found" in err
+    assert "note: no/such/file is left out:" in err
+    assert "Error" not in err
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert {*results["ood"]} == {"noise"}
+    assert {*results["ood_left_out"]} == {"quickdraw", "no/such/file"}
+    assert "quickdraw" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_no_strange_sets_at_all(cli, tmp_path):
+    trained(tmp_path / "run", few_digits(1797), epochs=1)
+    _, err, code = cli("evaluate", tmp_path / "run", "--ood")
+    assert code == 0, err
+    assert not (tmp_path / "run" / "figures" / "roc.png").exists()
+
+
+def test_tables_are_evaluated_beside_tables(cli, tmp_path):
+    moons = two_moons()
+    data = tmp_path / "moons.csv"
+    rows = [f"{u},{v},{'ab'[y]}" for (u, v), y in zip(moons.train.x, moons.train.y, strict=True)]
+    data.write_text("\n".join(["u,v,kind", *rows]))
+    far = tmp_path / "far.csv"
+    far.write_text("\n".join(["u,v,kind", *[f"{50 + i},{-i},{'ab'[i % 2]}" for i in range(40)]]))
+    assert cli("train", data, "--target", "kind", "--out", tmp_path / "run", "--epochs", "3")[2] == 0
+    out, err, code = cli("evaluate", tmp_path / "run", "--ood", "permuted", far, "mnist")
+    assert code == 0, err
+    assert "mnist is left out" in err
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert {*results["ood"]} == {"permuted", str(far)}
+    assert results["ood"][str(far)]["auroc"]["combined"] > 90
+    assert "of 60" in out
+
+
+def test_report_over_all_methods_and_several_gammas(cli, tmp_path):
+    """A dozen runs: the table in three forms, the gamma figures, latents, samples and interpolations."""
+    digits, folders = few_digits(600), []
+    runs = [("ibinn", gamma, 0) for gamma in (0.0, 0.1, 1.0, 10.0, float("inf"))] + [("ibinn", 1.0, 1)]
+    runs += [("vib", 0.1, 0), ("vib", 1.0, 0)]
+    runs += [(method, 1.0, 0) for method in ("class-nll", "class-nll-fixed", "resnet", "irevnet")]
+    for method, gamma, seed in runs:
+        folders.append(tmp_path / f"{method}-{gamma}-{seed}")
+        write_evaluation(folders[-1], digits, method=method, gamma=gamma, seed=seed)
+    _, err, code = cli("report", *folders, "--out", tmp_path / "out")
+    assert code == 0, err
+    written = {path.name for path in (tmp_path / "out").rglob("*.*")}
+    assert {"table.md", "table.tex", "table.csv", "gamma.png", "gamma.pdf", "gamma_full.png"} <= written
+    assert {"latent.png", "samples.png", "interpolations.png"} <= written
+    assert "sigma.png" not in written
+    rows = list(csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines()))
+    assert len(rows) == 11  # two seeds are one row
+    for width in {line.count("|") for line in (tmp_path / "out" / "table.md").read_text().splitlines()} - {
+        0
+    }:
+        assert width > 10
+    if shutil.which("pdflatex"):
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
+        assert (
+            subprocess.run(command, cwd=tmp_path / "out", capture_output=True, check=False).returncode == 0
+        )
+    runs = [(json.loads((folder / "results.json").read_text()), {}) for folder in folders]
+    assert [r["gamma"] for r, _ in one_per_label(runs)][-5:] == [0.0, 0.1, 1.0, 10.0, "inf"]
+
+
+def test_runs_without_results_and_of_several_data_sets(cli, tmp_path):
+    trained(tmp_path / "a", few_digits(1797), epochs=1)
+    data = save_digits(tmp_path / "d.npz")
+    assert cli("train", data, "--epochs", "1", "--out", tmp_path / "b")[2] == 0
+    trained(tmp_path / "c", few_digits(1797), epochs=1, seed=1)
+    _, err, code = cli("report", tmp_path / "a")
+    assert code == 2
+    assert "none of these runs has results" in err
+    for name in "ab":
+        assert cli("evaluate", tmp_path / name, "--ood", "noise")[2] == 0
+    _, err, code = cli(
+        *["report", *[tmp_path / name for name in ("a", "b", "c", "none")]],
+        "--out",
+        tmp_path / "out",
+        "--paper",
+    )
+    assert code == 0
+    assert "c holds no results.json; make it with: ibinn evaluate" in err
+    assert "of several data sets" in err
+    assert (tmp_path / "out" / "digits" / "table.md").is_file()
+    assert (tmp_path / "out" / "d" / "table.md").is_file()
+    assert "prints" in err or "paper" in err  # nothing printed for digits
+
+
+def test_sigma_runs_make_the_sigma_figure(cli, tmp_path):
+    folders = []
+    for sigma in (0.01, 0.05):
+        folders.append(tmp_path / f"s{sigma}")
+        noise = {"noise": "gaussian", "sigma": sigma, "normalise": "standard"}
+        write_evaluation(folders[-1], few_digits(600), **noise)
+    assert cli("report", *folders, "--out", tmp_path / "out")[2] == 0
+    with Image.open(tmp_path / "out" / "figures" / "sigma.png") as picture:
+        assert picture.width > 800
+
+
+def test_one_run_makes_no_sweep():
+    base = {"method": "ibinn", "gamma": 1.0, "seed": 0, "sigma": None, "information": {"ci_xz": None}}
+    assert [name for name, _ in sweep_figures([(base, {})])] == []
+
+
+def test_colour_images(cli, tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(256, size=(240, 8, 8, 3), dtype=np.uint8), np.arange(240) % 3
+    np.savez(tmp_path / "c.npz", x=x, y=y)
+    assert (
+        cli("train", tmp_path / "c.npz", "--size", "tiny", "--epochs", "1", "--out", tmp_path / "run")[2]
+        == 0
+    )
+    _, err, code = cli("evaluate", tmp_path / "run")
+    assert code == 0
+    assert "quickdraw is left out" in err
+    assert "imagenet is left out" in err
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert [*results["ood"]] == ["rgb_rotation", "noise", "jpeg"]

@@ -1,0 +1,201 @@
+"""The OoD scores against their definitions, Mondrian p-values and Benjamini-Hochberg against loops and SciPy."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from PIL import Image
+from scipy import stats
+from scipy.special import log_softmax, logsumexp
+from trainings import few_digits, trained
+
+from ibinn.data.code_length import code_lengths
+from ibinn.data.splits import split
+from ibinn.metrics.conformal import benjamini_hochberg, conformal_p_values, mondrian_p_values
+from ibinn.metrics.ood import SCORES, Evidence, fit_reference, ood_scores, p_values
+
+SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+N_DIMS = 64
+
+
+def evidence(n, seed=0, **changes):
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.normal(size=(n, 4))
+    values = Evidence(
+        log_softmax(logits, axis=1),
+        -logsumexp(logits, axis=1),
+        -150 + 9 * rng.normal(size=n),
+        rng.chisquare(N_DIMS, size=n),
+        300 + 30 * rng.normal(size=n),
+    )
+    return values._replace(**changes)
+
+
+def test_every_score_by_its_definition():
+    validation, calibration, new = evidence(50, 1), evidence(40, 2), evidence(30, 3)
+    reference = fit_reference(validation, calibration, N_DIMS)
+    scores = ood_scores(new, reference)
+    assert {*scores} == {*SCORES} == {*reference.calibration}
+    h = -validation.log_q_x.mean() / N_DIMS
+    shell = validation.sq_distance.mean() / N_DIMS
+    for i in range(30):
+        p = np.exp(new.log_q_y[i])
+        assert scores["nll"][i] == pytest.approx(-new.log_q_x[i] / N_DIMS)
+        assert scores["typicality"][i] == pytest.approx(abs(-new.log_q_x[i] / N_DIMS - h))
+        assert scores["class_typicality"][i] == pytest.approx(abs(new.sq_distance[i] / N_DIMS - shell))
+        assert scores["complexity"][i] == pytest.approx((-new.log_q_x[i] - new.code_length[i]) / N_DIMS)
+        assert scores["entropy"][i] == pytest.approx(stats.entropy(p))
+        assert scores["max_softmax"][i] == pytest.approx(1 - p.max())
+        assert scores["energy"][i] == new.energy[i]
+
+
+def test_combined_is_fishers_statistic_of_ranks_among_the_validation_split():
+    validation, new = evidence(50, 1), evidence(30, 3)
+    reference = fit_reference(validation, evidence(40, 2), N_DIMS)
+    mine, theirs = ood_scores(new, reference), ood_scores(validation, reference)
+    for i in range(30):
+        parts = []
+        for name in ("typicality", "class_typicality", "complexity"):
+            parts.append((1 + (theirs[name] >= mine[name][i]).sum()) / 51)
+        assert mine["combined"][i] == pytest.approx(stats.combine_pvalues(parts, "fisher").statistic)
+
+
+def test_scores_need_their_evidence():
+    bare = {"log_q_x": None, "sq_distance": None, "code_length": None}
+    reference = fit_reference(evidence(20, 1, **bare), evidence(20, 2, **bare), N_DIMS)
+    assert {*ood_scores(evidence(5, 3, **bare), reference)} == {"entropy", "max_softmax", "energy"}
+    assert reference.headline == "entropy"
+    table = {"code_length": None}
+    reference = fit_reference(evidence(20, 1, **table), evidence(20, 2, **table), N_DIMS)
+    assert {*SCORES} - {*ood_scores(evidence(5, 3, **table), reference)} == {"complexity"}
+    assert {*reference.parts} == {"typicality", "class_typicality"}
+
+
+def test_a_model_whose_densities_run_off_keeps_the_scores_of_its_classes():
+    off = evidence(20, 1)
+    off.log_q_x[3] = -np.inf
+    reference = fit_reference(off, evidence(20, 2), N_DIMS)
+    assert reference.h is None
+    assert {*SCORES} - {*reference.calibration} == {"typicality", "nll", "complexity"}
+
+
+def test_an_input_without_a_number_is_the_strangest():
+    reference = fit_reference(evidence(20, 1), evidence(19, 2), N_DIMS)
+    new = evidence(3, 3)
+    new.log_q_x[1] = np.nan
+    new.log_q_y[1] = np.nan
+    scores = ood_scores(new, reference)
+    assert scores["typicality"][1] == scores["entropy"][1] == np.inf
+    assert np.isfinite(scores["combined"]).all()
+    assert p_values(scores, reference)["typicality"][1] == 1 / 20
+
+
+groups = st.lists(st.tuples(st.integers(-3, 3).map(float), st.integers(0, 3)), max_size=25)
+
+
+@given(groups, groups)
+def test_mondrian_p_values_are_those_of_each_group_alone(new, calibration):
+    scores, mine = np.array(new).reshape(-1, 2).T
+    held, theirs = np.array(calibration).reshape(-1, 2).T
+    p = mondrian_p_values(scores, mine, held, theirs)
+    for i in range(len(scores)):
+        same = held[theirs == mine[i]]
+        assert p[i] == pytest.approx((1 + (same >= scores[i]).sum()) / (1 + len(same)))
+
+
+@given(
+    st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.01, 0.02, 0.5])), max_size=40),
+    st.floats(0.01, 0.5),
+)
+def test_benjamini_hochberg_agrees_with_scipy(p, fdr):
+    flags = benjamini_hochberg(p, fdr)
+    if p:
+        adjusted = stats.false_discovery_control(p)
+        clear = np.abs(adjusted - fdr) > 1e-9
+        assert_array_equal(flags[clear], (adjusted <= fdr)[clear])
+    assert len(flags) == len(p)
+
+
+def test_false_discoveries_are_as_rare_as_asked():
+    rng, shares = np.random.default_rng(0), []
+    for _ in range(1000 if SOAK else 200):
+        calibration, inlier, outlier = rng.normal(size=300), rng.normal(size=90), rng.normal(3, 1, size=30)
+        flags = benjamini_hochberg(conformal_p_values(np.r_[inlier, outlier], calibration), 0.2)
+        shares.append(flags[:90].sum() / max(1, flags.sum()))
+    assert np.mean(shares) < 0.2 + 3 * np.std(shares) / math.sqrt(len(shares))
+    assert np.mean(shares) > 0.05
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    """Scores of a trained model on held-out digits."""
+    digits = few_digits(1797)
+    run = trained(tmp_path_factory.mktemp("pool") / "run", digits, epochs=3)
+    splits = split(digits, 0)
+    held = digits.train.x[np.r_[splits.calibration, splits.test]]
+    return ood_scores(run.pipeline.evidence(held), run.reference)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.1])
+@pytest.mark.parametrize("name", ["typicality", "combined"])
+def test_false_alarms_over_many_splits_follow_the_beta_binomial_law(pool, name, alpha):
+    """Of m test inputs BetaBinomial(m, k, n + 1 - k) are flagged, k = floor(alpha (n + 1)), when none are tied.
+
+    Ties, which `combined` has among the strangest, can only make alarms rarer.
+    """
+    scores, n = np.unique(pool[name]) if name == "typicality" else pool[name], 179
+    rng, m, n_splits = np.random.default_rng(0), len(scores) - n, 20_000 if SOAK else 1500
+    counts = []
+    for _ in range(n_splits):
+        order = rng.permutation(len(scores))
+        p = conformal_p_values(scores[order[n:]], scores[order[:n]])
+        counts.append((p <= alpha).sum())
+    law = stats.betabinom(m, math.floor(alpha * (n + 1)), n + 1 - math.floor(alpha * (n + 1)))
+    error = law.std() / math.sqrt(n_splits)
+    if name == "combined":
+        assert np.mean(counts) <= law.mean() + 4 * error
+        return
+    assert np.mean(counts) == pytest.approx(law.mean(), abs=4 * error)
+    edges = [-1, *np.unique(law.ppf(np.arange(0.1, 1, 0.1))), m]
+    seen = np.histogram(counts, np.array(edges) + 0.5)[0]
+    assert stats.chisquare(seen, n_splits * np.diff(law.cdf(edges))).pvalue > 1e-4
+
+
+def test_distance_and_energy_of_a_model(pool, tmp_path):
+    run = trained(tmp_path / "run", epochs=1)
+    x = few_digits(40).train.x
+    out = run.pipeline.outputs(x)
+    model, mixture = run.pipeline.model, run.pipeline.model.mixture
+    with torch.no_grad():
+        v, log_det = run.pipeline.prepared(x)
+        z, log_det_flow = model.encode(v)
+        log_q_z_y = torch.distributions.MultivariateNormal(mixture.mu[:, None], torch.eye(64)).log_prob(z).T
+    joint = (log_q_z_y + mixture.log_w).double().numpy()
+    called = joint.argmax(1)
+    mu = mixture.mu.detach()[called]
+    assert_allclose(out.sq_distance, (z - mu).square().sum(1).double(), rtol=1e-5)
+    assert_allclose(out.log_q_y, log_softmax(joint, axis=1), atol=1e-4)
+    total = logsumexp(joint, axis=1) + (log_det + log_det_flow).double().numpy() - 64 * np.log(17)
+    assert_allclose(out.log_q_x, total, rtol=1e-5)
+    origin = torch.distributions.Normal(0, 1).log_prob(z).sum(1).double().numpy()
+    assert_allclose(out.energy, origin - logsumexp(joint, axis=1), rtol=1e-4, atol=1e-3)
+
+
+def test_code_lengths_are_those_of_files(tmp_path):
+    rng = np.random.default_rng(0)
+    images = np.concatenate([np.zeros((1, 28, 28, 3)), rng.integers(256, size=(1, 28, 28, 3))]).astype(
+        np.uint8
+    )
+    lengths = code_lengths(images)
+    for i in range(2):
+        Image.fromarray(images[i]).save(tmp_path / "x.png", compress_level=9)
+        assert lengths[i] == pytest.approx(8 * np.log(2) * (tmp_path / "x.png").stat().st_size)
+    assert lengths[0] < lengths[1] / 10
+    assert code_lengths(images[:, :, :, :1]).shape == (2,)
+    deep = code_lengths(images[:, :, :, :1].astype(np.uint16) * 257)
+    assert_allclose(deep, 2 * code_lengths(images[:, :, :, :1]))
