@@ -112,7 +112,7 @@ def made_trajectory(steps, images):
     return {
         "trajectory/images": images,
         "trajectory/points": np.stack([2 + 14 * t**2, 1 + 6 * t**1.5], axis=1),
-        "trajectory/amount": t * 0.3,
+        "trajectory/amount": t * 100,
         "trajectory/p": 0.6 * np.exp(-8 * t),
         "trajectory/y": np.array(1),
     }
@@ -532,7 +532,7 @@ def test_trajectory_shows_path_images_and_p_values():
     for i, picture in enumerate(pictures):
         amount, p = arrays["trajectory/amount"][i], arrays["trajectory/p"][i]
         assert picture.get_title() == f"{i + 1}"
-        assert picture.texts[0].get_text() == f"{amount:.2g}\n{p:.1g}"
+        assert picture.texts[0].get_text() == f"{amount:.0f}\n{p:.2g}"
     assert "class Trouser" in axis.get_title()
     assert {f"{i + 1}" for i in range(8)} <= {text.get_text() for text in axis.texts}
 

@@ -182,8 +182,8 @@ def test_runs_without_results_and_of_several_data_sets(cli, tmp_path):
     assert code == 0
     assert "c holds no results.json; make it with: ibinn evaluate" in err
     assert "of several data sets" in err
-    assert (tmp_path / "out" / "digits" / "table.md").is_file()
-    assert (tmp_path / "out" / "d" / "table.md").is_file()
+    assert (tmp_path / "out" / "2-digits" / "table.md").is_file()
+    assert (tmp_path / "out" / "1-d" / "table.md").is_file()
     assert "prints" in err or "paper" in err  # nothing printed for digits
 
 

@@ -242,7 +242,7 @@ def densities(run: Run, log_q_x: Floats | None) -> dict[str, Floats]:
     values = {"loss_x": (preprocess.log_scale - log_q_x.mean(0)) / n_dims}
     bits = run.pipeline.bits_per_dim(log_q_x.mean(0))
     if bits is not None:
-        offset = paper_convention_offset(preprocess.std.double().cpu().numpy())
+        offset = paper_convention_offset(preprocess.std.cpu().double().numpy())
         values["bits_per_dim"] = bits
         values["bits_per_dim_paper_convention"] = bits_per_dim(log_q_x.mean(0), n_dims) + offset
     return values

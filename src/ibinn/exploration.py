@@ -65,7 +65,7 @@ def projected(pipeline: Pipeline, raw: Array, axes: Axes) -> NDArray[np.float64]
 
 def on_axes(z: Tensor, axes: Axes) -> NDArray[np.float64]:
     origin, directions = axes
-    points: NDArray[np.float64] = ((z - origin) @ directions.T).double().cpu().numpy()
+    points: NDArray[np.float64] = ((z - origin) @ directions.T).cpu().double().numpy()
     return points
 
 

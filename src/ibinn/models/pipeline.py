@@ -69,7 +69,7 @@ class Pipeline(nn.Module):
         with evaluation_mode(self):
             for start, chunk in chunks(raw, batch_size):
                 answers = self(chunk, draw)
-                batches.append([None if a is None else a.double().cpu().numpy() for a in answers])
+                batches.append([None if a is None else a.cpu().double().numpy() for a in answers])
                 if progress:
                     progress(start + len(chunk), len(raw))
         joined = [None if part[0] is None else np.concatenate(part) for part in zip(*batches, strict=True)]
@@ -96,7 +96,7 @@ class Pipeline(nn.Module):
                 v, log_det = self.normalised(x + preprocess.sigma * eps.to(x))
                 log_q_v = self.model.answers(v).log_q_x
                 assert log_q_v is not None
-                values.append((log_q_v + log_det + preprocess.log_scale).double().cpu().numpy())
+                values.append((log_q_v + log_det + preprocess.log_scale).cpu().double().numpy())
         return np.concatenate(values)
 
     def bits_per_dim(self, log_q_x: Floats) -> Floats | None:

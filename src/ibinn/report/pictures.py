@@ -225,7 +225,8 @@ def tile(images: NDArray[Any], columns: int, levels: int, side: int = 96) -> NDA
 def draw_trajectory(arrays: Arrays, classes: Sequence[str], levels: int) -> Figure:
     """The appendix's figure: how one image leaves its class in latent space, step by step, and its p-values.
 
-    arrays: trajectory/images (steps, H, W, C), /points (steps, 2), /amount, /p (steps,), /y, and latent/*.
+    arrays: trajectory/images (steps, H, W, C), /points (steps, 2), /amount, /p (steps,), /y, and latent/*; the
+    amount is in degrees of colour, or for grey images in percent inverted.
     At most 10 steps are shown.
     """
     missing = [name for name in ("images", "points", "amount", "p") if f"trajectory/{name}" not in arrays]
@@ -251,7 +252,8 @@ def draw_trajectory(arrays: Arrays, classes: Sequence[str], levels: int) -> Figu
         for i, (picture, step) in enumerate(zip(pictures, steps, strict=True)):
             draw_step(picture, arrays, int(step), levels)
             picture.set_title(f"{i + 1}", pad=3)
-        write_below(pictures[0], -0.1, "amount\np-value", "right")
+        unit = "turned (°)" if arrays["trajectory/images"].shape[3] == 3 else "inverted (%)"
+        write_below(pictures[0], -0.1, f"{unit}\np-value", "right")
         figure.draw_without_rendering()
         spread_labels(axis, labels, keep_free=along(points))
     return figure
@@ -278,7 +280,7 @@ def draw_step(axis: Axes, arrays: Arrays, step: int, levels: int) -> None:
     axis.imshow(tile(arrays["trajectory/images"][step : step + 1], 1, levels), interpolation="nearest")
     axis.set(xticks=[], yticks=[], frame_on=False)
     amount, p = (float(arrays[f"trajectory/{name}"][step]) for name in ("amount", "p"))
-    write_below(axis, 0.5, f"{amount:.2g}\n{p:.1g}", "center")
+    write_below(axis, 0.5, f"{amount:.0f}\n{p:.2g}", "center")
 
 
 def write_below(axis: Axes, x: float, text: str, ha: str) -> None:

@@ -26,8 +26,10 @@ Arrays = Mapping[str, Array]
 
 
 def draw_run(folder: Path, progress: Callable[[int, int | None], None] | None = None) -> dict[str, bytes]:
-    """Draw figures/*.png and *.pdf of an evaluated run; the PNGs by name."""
+    """Draw figures/*.png and *.pdf of an evaluated run, in place of those there; the PNGs by name."""
     results, arrays = read_results(folder), read_arrays(folder)
+    for old in (folder / "figures").glob("*.p[nd][gf]"):
+        old.unlink()
     drawn = {}
     for name, draw in run_figures(results, arrays, read_history(folder)):
         save_figure(draw(), folder / "figures" / name)
@@ -95,8 +97,8 @@ def report(
         note(
             f"these runs are of several data sets ({', '.join(sorted(by_data))}): each gets its own tables"
         )
-    for data, runs in sorted(by_data.items()):
-        where = out / Path(data).stem if len(by_data) > 1 else out
+    for number, (data, runs) in enumerate(sorted(by_data.items())):
+        where = out / f"{number + 1}-{Path(data).stem}" if len(by_data) > 1 else out
         try:
             yield from write_tables([results for results, _ in runs], where, paper, score, note)
         except ValueError as error:

@@ -199,7 +199,7 @@ class Trainer:
             for _, rows in chunks(self.splits.validation, 500):
                 v, log_det = self.pipeline.prepared(self.dataset.train.x[rows])
                 losses = objective(v, log_det, self.labels(self.dataset.train, rows))
-                totals += [float(values.double().sum()) for values in losses]
+                totals += [float(values.cpu().double().sum()) for values in losses]
                 n += len(rows)
         loss, loss_x, loss_y, wrong = (totals / n).tolist()
         return Validation(loss, loss_x, loss_y, 100 * wrong, self.bits_per_dim(model, loss_x))
