@@ -18,8 +18,9 @@ ROW = {
     "models": 1,
     "checkpoint": 2,
     "training": 3,
-    "evaluation": 3,
-    "exploration": 3,
+    "results": 3,
+    "evaluation": 3.5,
+    "exploration": 3.5,
     "report": 4,
     "cli": 7,
 }

@@ -49,6 +49,10 @@ def test_certainty_has_no_entropy_and_costs_nothing_or_everything():
     assert log_loss(certain, y).tolist() == [0, np.inf]
 
 
+def test_what_has_no_number_is_wrong():
+    assert wrong(np.array([[np.nan, np.nan], [0.0, -np.inf]]), np.array([0, 0])).tolist() == [1, 0]
+
+
 def test_entropy_of_labels():
     assert entropy_of_shares(np.array([0, 0, 1, 1, 3, 3])) == pytest.approx(np.log(3))
 

@@ -92,7 +92,7 @@ def made_results(method="ibinn", gamma=1.0, seed=0, sets=3, sigma=None, converge
 def made_arrays(sets=3, n=4000):
     """Scores of the test images and of sets that lie ever nearer to them."""
     rng = np.random.default_rng(0)
-    scores = {"scores/test/typicality": np.abs(rng.normal(0, 0.2, n))}
+    scores = {"scores/typicality": np.abs(rng.normal(0, 0.2, n))}
     for i, name in enumerate(NAMES[:sets]):
         scores[f"scores/{name}/typicality"] = np.abs(rng.normal(3 / (1 + i**1.5), 0.3, n // 2))
     return scores
@@ -269,7 +269,7 @@ def renamed_sets():
 def renamed_scores():
     new = dict(zip(NAMES, HOSTILE, strict=False))
     return {
-        f"scores/{new.get(key.split('/')[1], 'test')}/typicality": v
+        "/".join(new.get(part, part) for part in key.split("/")): v
         for key, v in made_arrays(sets=6).items()
     }
 
@@ -367,7 +367,7 @@ def test_roc_is_the_curve_of_the_scores():
     results, arrays = made_results(sets=3), made_arrays(sets=3)
     axis = draw_roc(results, arrays, "typicality").axes[0]
     for line, (name, numbers) in zip(axis.lines[:3], results["ood"].items(), strict=True):
-        test, other = arrays["scores/test/typicality"], arrays[f"scores/{name}/typicality"]
+        test, other = arrays["scores/typicality"], arrays[f"scores/{name}/typicality"]
         wins = (other[:, None] > test).mean() + (other[:, None] == test).mean() / 2
         assert_allclose(np.trapezoid(line.get_ydata(), line.get_xdata()), 1e4 * wins)
         assert f"{numbers['auroc']['typicality']:.1f} %" in line.get_label()

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from PIL import Image
 from trainings import few_digits, trained, two_moons
 
 from ibinn.cli import main
-from ibinn.data.ood import ood_set
-from ibinn.evaluation import evaluate, read_test, write_results
+from ibinn.data.ood import ood_rows, ood_set
+from ibinn.evaluation import evaluate, read_test
 from ibinn.exploration import explore, write_arrays
-from ibinn.report.runs import one_per_label, sweep_figures
+from ibinn.report.runs import Evaluated, alike, side_by_side, sweep_figures
+from ibinn.results import write_results
 
 FIGURES = {
     "calibration",
@@ -133,6 +135,74 @@ def test_tables_are_evaluated_beside_tables(cli, tmp_path):
     assert "of 60" in out
 
 
+def test_inputs_without_labels_are_fine_as_strange_ones(cli, tmp_path):
+    """A folder of loose pictures, an npz with x alone, a table without the classes and with its columns mixed."""
+    trained(tmp_path / "run", few_digits(1797), epochs=1)
+    pictures = tmp_path / "loose pictures"
+    pictures.mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(30):
+        Image.fromarray(rng.integers(256, size=(20, 24, 3), dtype=np.uint8)).save(pictures / f"{i}.png")
+    np.savez(tmp_path / "x.npz", x=rng.integers(256, size=(25, 8, 8), dtype=np.uint8))
+    (tmp_path / "empty").mkdir()
+    _, err, code = cli(
+        "evaluate", tmp_path / "run", "--ood", pictures, tmp_path / "x.npz", tmp_path / "empty", "test"
+    )
+    assert code == 0
+    assert "empty holds no images" in err
+    sets = json.loads((tmp_path / "run" / "results.json").read_text())["ood"]
+    assert {name: told["n"] for name, told in sets.items()} == {
+        str(pictures): 30,
+        str(tmp_path / "x.npz"): 25,
+    }
+
+
+def test_columns_of_a_table_are_matched_by_name(tmp_path):
+    (tmp_path / "a.csv").write_text("c,b,a\nred,2,1\nblue,4,3\n")
+    columns = ("a", "b", "c=green", "c=red")
+    found = ood_rows(str(tmp_path / "a.csv"), np.zeros((1, 4)), columns)
+    assert found.tolist() == [[1, 2, 0, 1], [3, 4, 0, 0]]
+    with pytest.raises(ValueError, match="has no column 'd'"):
+        ood_rows(str(tmp_path / "a.csv"), np.zeros((1, 4)), ("a", "d"))
+
+
+def test_broken_files_are_told_of_and_the_rest_is_reported(cli, tmp_path):
+    digits = few_digits(600)
+    for name, gamma in (("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 4.0)):
+        write_evaluation(tmp_path / name, digits, gamma=gamma)
+    (tmp_path / "b" / "evaluation.npz").write_bytes(b"PK no archive")
+    edited = json.loads((tmp_path / "c" / "results.json").read_text()) | {"gamma": None, "ood": []}
+    (tmp_path / "c" / "results.json").write_text(json.dumps(edited))
+    shutil.copytree(tmp_path / "a", tmp_path / "copy of a")
+    _, err, code = cli(
+        *["report", *[tmp_path / n for n in ("a", "b", "c", "d", "copy of a")], "--out", tmp_path / "out"]
+    )
+    assert code == 0
+    notes = [line for line in err.splitlines() if line.startswith("note: left out")]
+    assert len(notes) == 3
+    assert "b/evaluation.npz is damaged" in notes[0]
+    assert "c/results.json is of another version" in notes[1]
+    assert "copy of a is the same training as" in notes[2]
+    rows = list(csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines()))
+    assert [row["gamma"] for row in rows] == ["1", "4"] or [float(row["gamma"]) for row in rows] == [1, 4]
+    assert (tmp_path / "out" / "figures" / "gamma.png").is_file()
+    assert cli("report")[2] == 2
+
+
+def test_only_runs_that_differ_in_the_knob_alone_share_a_curve():
+    def run(method="ibinn", gamma=1.0, size="tiny", sigma=None, seed=0):
+        results = {"method": method, "gamma": gamma, "size": size, "sigma": sigma, "seed": seed}
+        return Evaluated(Path("x"), results | {"noise": "uniform"}, {})
+
+    notes = []
+    runs = [run(gamma=1.0), run(gamma=2.0), run(gamma=1.0, size="small"), run(gamma=1.0, seed=1)]
+    chosen = alike(runs, ("size", "noise", "sigma"), "gamma", notes.append)
+    assert chosen == [runs[0], runs[1], runs[3]]
+    assert "size tiny" in notes[0]
+    assert alike(runs[:2], ("size",), "gamma", notes.append) == runs[:2]
+    assert len(notes) == 1
+
+
 def test_report_over_all_methods_and_several_gammas(cli, tmp_path):
     """A dozen runs: the table in three forms, the gamma figures, latents, samples and interpolations."""
     digits, folders = few_digits(600), []
@@ -159,8 +229,9 @@ def test_report_over_all_methods_and_several_gammas(cli, tmp_path):
         assert (
             subprocess.run(command, cwd=tmp_path / "out", capture_output=True, check=False).returncode == 0
         )
-    runs = [(json.loads((folder / "results.json").read_text()), {}) for folder in folders]
-    assert [r["gamma"] for r, _ in one_per_label(runs)][-5:] == [0.0, 0.1, 1.0, 10.0, "inf"]
+    runs = [Evaluated(folder, json.loads((folder / "results.json").read_text()), {}) for folder in folders]
+    assert [run.results["gamma"] for run in side_by_side(runs)][-5:] == [0.0, 0.1, 1.0, 10.0, "inf"]
+    assert "mean ± standard error" in (tmp_path / "out" / "table.md").read_text()
 
 
 def test_runs_without_results_and_of_several_data_sets(cli, tmp_path):
@@ -184,7 +255,7 @@ def test_runs_without_results_and_of_several_data_sets(cli, tmp_path):
     assert "of several data sets" in err
     assert (tmp_path / "out" / "2-digits" / "table.md").is_file()
     assert (tmp_path / "out" / "1-d" / "table.md").is_file()
-    assert "prints" in err or "paper" in err  # nothing printed for digits
+    assert err.count("the paper has no table for") == 2
 
 
 def test_sigma_runs_make_the_sigma_figure(cli, tmp_path):
@@ -199,8 +270,8 @@ def test_sigma_runs_make_the_sigma_figure(cli, tmp_path):
 
 
 def test_one_run_makes_no_sweep():
-    base = {"method": "ibinn", "gamma": 1.0, "seed": 0, "sigma": None, "information": {"ci_xz": None}}
-    assert [name for name, _ in sweep_figures([(base, {})])] == []
+    base = {"method": "ibinn", "gamma": 1.0, "seed": 0, "sigma": None, "noise": "uniform", "size": "tiny"}
+    assert [*sweep_figures([Evaluated(Path("x"), base, {})], "typicality", print)] == []
 
 
 def test_colour_images(cli, tmp_path):

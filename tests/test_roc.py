@@ -83,10 +83,26 @@ def test_bootstrap_of_a_mean_agrees_with_scipy():
 def test_bootstrap_of_auroc_agrees_with_resampling_by_hand():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=150), rng.normal(1, size=100).round(1)
-    mine = resampled_ranks(ranks(a, b), auroc_of, seed=0, n_resamples=3000)
+    mine = resampled_ranks(ranks(a, b), auroc_of, (0, 1), n_resamples=3000)
     hand = [by_scikit_learn(rng.choice(a, len(a)), rng.choice(b, len(b)))[0] for _ in range(1000)]
     assert_allclose(interval(mine), np.quantile(hand, [0.025, 0.975]), atol=0.01)
     assert mine.mean() == pytest.approx(auroc(a, b), abs=0.005)
+
+
+def test_pairs_are_resampled_together():
+    """Of outliers that are inliers moved a little, the mean shift is known far better than either mean."""
+    a = np.random.default_rng(0).normal(0, 10, size=300)
+    b = a + 1
+    apart = resampled_ranks(ranks(a, b), auroc_of, (0, 1))
+    together = resampled_ranks(ranks(a, b), auroc_of, (0, 0))
+    assert together.std() < apart.std() / 5
+
+
+def test_intervals_of_what_cannot_be_negative_hold_the_value():
+    again = np.random.default_rng(0).normal(3, 1, size=1000)
+    low, high = interval(again, here=1.0)
+    assert low == 0
+    assert high == pytest.approx(1 + 1.96, abs=0.2)
 
 
 def test_interval_leaves_out_what_has_no_number():

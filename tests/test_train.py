@@ -355,4 +355,5 @@ def test_demo_prints_error_and_bits_per_dim(tmp_path, capsys, monkeypatch):
     main(["demo", "--out", str(tmp_path / "demo")])
     out = capsys.readouterr().out
     assert re.search(r"test: error \d+\.\d\d % of 3\d\d, \d\.\d+ bits/dim", out)
-    assert str(tmp_path / "demo") in out
+    assert f"open {tmp_path / 'demo' / 'report.html'} in a browser" in out
+    assert (tmp_path / "demo" / "report.html").read_text().startswith("<!DOCTYPE html>")

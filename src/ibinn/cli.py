@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from ibinn.checkpoint import Run
     from ibinn.data.dataset import Array, Dataset
     from ibinn.data.splits import Splits
-    from ibinn.evaluation import Results
+    from ibinn.results import Results
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
+Score = Literal[
+    "typicality", "nll", "class_typicality", "entropy", "max_softmax", "energy", "complexity", "combined"
+]
 
 # Heavy modules are imported by the commands that need them: `ibinn --help` should not wait for torch.
 
@@ -187,8 +190,8 @@ class Report:
     paper: bool = False
     """Put the numbers that the paper prints below ours; for cifar10 and cifar100."""
 
-    score: str = "typicality"
-    """The OoD score of the tables; the paper's by default."""
+    score: Score = "typicality"
+    """The OoD score of tables and figures; the paper's by default."""
 
     def run(self) -> None:
         from ibinn.report.runs import report
@@ -269,21 +272,19 @@ def train_and_tell(
 
 
 def evaluate_and_tell(run: "Run", dataset: "Dataset", command: Evaluate) -> None:
-    from ibinn.evaluation import evaluate, read_test, write_results
-    from ibinn.exploration import explore, write_arrays
-    from ibinn.report.runs import draw_run, write_page
+    from ibinn.evaluation import evaluate, read_test
+    from ibinn.exploration import explore
+    from ibinn.report.runs import write_run
 
     folder = command.run_folder
     test = read_test(run, dataset)
     sets, left_out = strange_sets(run, dataset, test.x, command)
     with progress("evaluating") as on_progress:
         results, arrays = evaluate(run, dataset, sets, left_out, command.batch_size, on_progress)
-    tell(results)
-    write_results(folder, results)
-    write_arrays(folder, arrays | explore(run, test))
+    arrays |= explore(run, test, command.batch_size)
     with progress("drawing", unit="figures") as on_progress:
-        figures = draw_run(folder, on_progress)
-    write_page(folder, figures)
+        write_run(folder, results, arrays, on_progress)
+    tell(results)
     print(f"written to {folder}: results.json, figures, report.html")
 
 
@@ -298,7 +299,7 @@ def strange_sets(
     for name in usual_sets(run.config.data, dataset.shape) if command.ood is None else command.ood:
         try:
             if dataset.levels is None:
-                sets[name] = ood_rows(name, test, 0, data_dir, target)
+                sets[name] = ood_rows(name, test, dataset.feature_names, 0, data_dir, target)
             else:
                 sets[name] = ood_set(name, test, dataset.levels, 0, data_dir, len(test))
         except (ValueError, OSError) as error:
@@ -317,8 +318,8 @@ def tell(results: "Results") -> None:
             f"calibration: ECE {calibration.ece:.2f} % (perfect: {calibration.floor['ece']['mean']:.2f} %), "
             f"MCE {calibration.mce:.2f} %, ICE {calibration.ice:.2f} %"
         )
-    rate = results.false_alarm_rate[score]
-    print(f"flagged as strange ({score}, alpha {results.alpha:g}): {rate:.1f} % of the test set; of")
+    rate, sets = results.false_alarm_rate[score], "; of" if results.ood else ""
+    print(f"flagged as strange ({score}, alpha {results.alpha:g}): {rate:.1f} % of the test set{sets}")
     for name, strange in results.ood.items():
         print(f"  {name:14} {strange.detected_at_alpha[score]:5.1f} %, AUROC {strange.auroc[score]:5.1f} %")
 

@@ -1,112 +1,37 @@
-"""A trained model on its test set and on inputs from elsewhere: the numbers of results.json.
+"""A trained model on its test set and on inputs from elsewhere: fills in the numbers of results.py."""
 
-Shares are in percent, entropies and log-likelihoods in nats. None where a method has no such number.
-"""
-
-import dataclasses
-import json
+import itertools
 import math
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ibinn.checkpoint import Run, RunError
 from ibinn.data.dataset import Array, Dataset, Part, data_digest
+from ibinn.data.ood import OOD_SETS
 from ibinn.data.preprocess import ImagePreprocess
 from ibinn.data.splits import split
-from ibinn.files import write_whole
 from ibinn.metrics import calibration as cal
 from ibinn.metrics.bootstrap import interval, resampled_ranks, resampled_sums
 from ibinn.metrics.classification import brier, entropy, entropy_of_shares, log_loss, wrong
-from ibinn.metrics.conformal import benjamini_hochberg, mondrian_p_values, warn_if_coarse
+from ibinn.metrics.conformal import benjamini_hochberg, mondrian_p_values, smallest_p_value, warn_if_coarse
 from ibinn.metrics.likelihood import bits_per_dim, paper_convention_offset
 from ibinn.metrics.ood import Evidence, ood_scores, p_values
 from ibinn.metrics.roc import auroc_of, fpr95_of, ranks
 from ibinn.models.methods import METHODS
+from ibinn.objectives import ci_xz
+from ibinn.results import Calibration, Interval, Outliers, Results, finite_or_none
 
 ALPHA = 0.05
 FDR = 0.1
 N_DRAWS = 4  # of the noise, for bits/dim
-RESULTS = "results.json"
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int | None], None] | None
-Interval = tuple[float | None, float | None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Calibration:
-    """In percent. floor: mean and 95th percentile of what a perfectly calibrated model would show."""
-
-    ece: float | None
-    mce: float | None
-    ice: float | None
-    geo_mean: float | None
-    top_label_ece: float | None
-    floor: dict[str, dict[str, float | None]]
-    bins: list[dict[str, float | int | None]]
-    min_count: int
-    n_left_out: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Outliers:
-    """One set of strange inputs; auroc, fpr95 and detected_at_alpha by score. bh: see `false_discoveries`."""
-
-    n: int
-    entropy_increase: float | None
-    auroc: dict[str, float]
-    fpr95: dict[str, float]
-    detected_at_alpha: dict[str, float]
-    bh: dict[str, float | None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Results:
-    """What results.json holds. gamma is the one in the loss, "inf" for only L_Y; score names the headline score.
-
-    intervals: 95 % bootstrap intervals over the test inputs (and the strange ones), by the path to a number.
-    """
-
-    method: str
-    gamma: float | str | None
-    dataset: str
-    size: str
-    seed: int
-    classes: list[str]
-    levels: int | None
-    n_dims: int
-    n_parameters: int
-    n_train: int
-    n_validation: int
-    n_calibration: int
-    n_test: int
-    train_seconds: float
-    converged: bool
-    noise: str | None
-    sigma: float | None
-    error: float
-    nll_y: float | None
-    brier: float | None
-    entropy: float | None
-    loss_x: float | None
-    bits_per_dim: float | None
-    bits_per_dim_paper_convention: float | None
-    n_draws: int
-    calibration: Calibration
-    score: str
-    alpha: float
-    false_alarm_rate: dict[str, float]
-    false_alarm_rate_by_class: dict[str, float | None]
-    ood: dict[str, Outliers]
-    ood_left_out: dict[str, str]
-    information: dict[str, float | None]
-    throughput: float
-    intervals: dict[str, Interval]
 
 
 class Judged(NamedTuple):
@@ -125,23 +50,43 @@ def evaluate(
     batch_size: int = 500,
     progress: Progress = None,
 ) -> tuple[Results, dict[str, Array]]:
-    """The numbers, and the scores of every input as scores/test/NAME and scores/SET/NAME, (N,)."""
-    test = read_test(run, dataset)
+    """The numbers, and the scores of every input as scores/NAME and scores/SET/NAME, (N,)."""
+    test, ood = read_test(run, dataset), ood or {}
+    n_draws = draws_of(run)
+    ahead = [len(test)] * max(1, n_draws) + [len(strange) for strange in ood.values()]
+    passes = iter(one_count(progress, ahead))
     start = time.perf_counter()
-    seen = judge(run, test.x, batch_size, progress)
+    seen = judge(run, test.x, batch_size, next(passes))
     throughput = len(test) / (time.perf_counter() - start)
-    log_q_x = log_densities(run, test.x, seen.evidence.log_q_x, batch_size, progress)
-    arrays = {f"scores/test/{name}": values for name, values in seen.scores.items()}
-    numbers, intervals = on_test(run, test, seen, log_q_x)
+    log_q_x = log_densities(
+        run, test.x, seen.evidence.log_q_x, [next(passes) for _ in range(n_draws - 1)], batch_size
+    )
+    arrays = {f"scores/{name}": values for name, values in seen.scores.items()}
+    numbers, intervals = on_test(run, test, seen, log_q_x, batch_size)
     sets = {}
-    for name, strange in (ood or {}).items():
-        theirs = judge(run, strange, batch_size, progress)
-        sets[name], more = on_outliers(run, seen, theirs)
+    for name, strange in ood.items():
+        theirs = judge(run, strange, batch_size, next(passes))
+        paired = name in OOD_SETS and len(strange) == len(test)
+        sets[name], more = on_outliers(run, seen, theirs, paired)
         intervals |= {f"ood.{name}.{path}": values for path, values in more.items()}
         arrays |= {f"scores/{name}/{score}": values for score, values in theirs.scores.items()}
+    results = gathered(run, len(test), n_draws, numbers, sets, dict(left_out or {}), throughput, intervals)
+    return results, arrays
+
+
+def gathered(
+    run: Run,
+    n_test: int,
+    n_draws: int,
+    numbers: dict[str, Any],
+    sets: dict[str, Outliers],
+    left_out: dict[str, str],
+    throughput: float,
+    intervals: dict[str, Interval],
+) -> Results:
     facts, config = run.facts, run.config
     preprocess = run.pipeline.preprocess
-    results = Results(
+    return Results(
         method=config.method,
         gamma=told_gamma(run),
         dataset=config.data,
@@ -151,21 +96,29 @@ def evaluate(
         levels=preprocess.levels if isinstance(preprocess, ImagePreprocess) else None,
         n_dims=preprocess.n_dims,
         **{name: facts[name] for name in ("n_parameters", "n_train", "n_validation", "n_calibration")},
-        n_test=len(test),
+        n_test=n_test,
         train_seconds=facts["train_seconds"],
         converged=facts["converged"],
         noise=preprocess.noise if isinstance(preprocess, ImagePreprocess) else None,
         sigma=sigma_of(run),
         **numbers,
-        n_draws=N_DRAWS,
+        n_draws=n_draws,
         score=run.reference.headline,
         alpha=ALPHA,
         ood=sets,
-        ood_left_out=dict(left_out or {}),
+        ood_left_out=left_out,
         throughput=throughput,
         intervals=intervals,
     )
-    return results, arrays
+
+
+def one_count(progress: Progress, ahead: list[int]) -> Iterator[Progress]:
+    """For each of several passes a callback that counts on from the passes before it."""
+    for before, _ in zip(itertools.accumulate(ahead, initial=0), ahead, strict=False):
+        if progress is None:
+            yield None
+        else:
+            yield lambda done, _, before=before: progress(before + done, sum(ahead))  # type: ignore[misc]
 
 
 def read_test(run: Run, dataset: Dataset) -> Part:
@@ -186,16 +139,22 @@ def judge(run: Run, raw: Array, batch_size: int = 500, progress: Progress = None
     return Judged(evidence, scores, p_values(scores, run.reference))
 
 
+def draws_of(run: Run) -> int:
+    """How many draws of the noise bits/dim is a mean over: none without a density, one where there is no noise."""
+    if not run.pipeline.model.has_density:
+        return 0
+    preprocess = run.pipeline.preprocess
+    return N_DRAWS if isinstance(preprocess, ImagePreprocess) and preprocess.noise != "gaussian" else 1
+
+
 def log_densities(
-    run: Run, raw: Array, first: Floats | None, batch_size: int, progress: Progress
+    run: Run, raw: Array, first: Floats | None, more: list[Progress], batch_size: int
 ) -> Floats | None:
     """log q(x) at several fixed draws of the noise, (draws, N); `first` is that of draw 0."""
     if first is None:
         return None
-    preprocess = run.pipeline.preprocess
-    n_draws = N_DRAWS if isinstance(preprocess, ImagePreprocess) and preprocess.noise != "gaussian" else 1
     draws = [first]
-    for draw in range(1, n_draws):
+    for draw, progress in enumerate(more, start=1):
         log_q_x = run.pipeline.outputs(raw, draw, batch_size, progress).log_q_x
         assert log_q_x is not None
         draws.append(log_q_x)
@@ -203,10 +162,11 @@ def log_densities(
 
 
 def on_test(
-    run: Run, test: Part, seen: Judged, log_q_x: Floats | None
+    run: Run, test: Part, seen: Judged, log_q_x: Floats | None, batch_size: int
 ) -> tuple[dict[str, Any], dict[str, Interval]]:
     """The numbers of the test set, and their intervals."""
     log_q_y, y = seen.evidence.log_q_y, test.y
+    answered = ~np.isnan(log_q_y).any(1)
     means = {  # of one number per input, with what turns the mean into the unit told
         "error": (wrong(log_q_y, y), 100.0),
         "nll_y": (log_loss(log_q_y, y), 1.0),
@@ -214,19 +174,26 @@ def on_test(
         "entropy": (entropy(log_q_y), 1.0),
     }
     means |= {f"false_alarm_rate.{k}": ((p <= ALPHA).astype(np.float64), 100.0) for k, p in seen.p.items()}
-    means |= {name: (values, 1.0) for name, values in densities(run, log_q_x).items()}
+    means |= {name: (v, 1.0) for name, v in densities(run, test, log_q_x, batch_size).items()}
+    h_y = entropy_of_shares(y)
+    means["information.ci_yz"] = (h_y - means["nll_y"][0], 1.0)
     told, intervals = means_with_intervals(means)
-    calibration, more = calibrated(np.exp(log_q_y), y)
-    intervals |= {f"calibration.{name}": values for name, values in more.items()}
+    calibration = Calibration()
+    if answered.any():
+        calibration, more = calibrated(np.exp(log_q_y[answered]), y[answered])
+        intervals |= {f"calibration.{name}": values for name, values in more.items()}
+    rates, more = by_class(run, seen)
+    intervals |= {f"false_alarm_rate_by_class.{name}": values for name, values in more.items()}
     warn_if_coarse(len(run.reference.calibration_class), ALPHA)
     numbers: dict[str, Any] = {
         name: told.get(name) for name in ("error", "nll_y", "brier", "entropy", *DENSITIES)
     }
     numbers |= {
+        "n_without_answer": int((~answered).sum()),
         "calibration": calibration,
         "false_alarm_rate": {name: told[f"false_alarm_rate.{name}"] for name in seen.p},
-        "false_alarm_rate_by_class": by_class(run, seen),
-        "information": information(run, test, log_q_x, told["nll_y"]),
+        "false_alarm_rate_by_class": rates,
+        "information": {name: told.get(f"information.{name}") for name in ("ci_xz", "ci_yz")},
     }
     return numbers, intervals
 
@@ -234,17 +201,30 @@ def on_test(
 DENSITIES = ("loss_x", "bits_per_dim", "bits_per_dim_paper_convention")
 
 
-def densities(run: Run, log_q_x: Floats | None) -> dict[str, Floats]:
-    """loss_x and bits/dim of each input, (N,) each, as means over the draws of the noise."""
+def densities(run: Run, test: Part, log_q_x: Floats | None, batch_size: int) -> dict[str, Floats]:
+    """loss_x, bits/dim and CI(X, Z_E) of each input, (N,) each, as means over the draws of the noise.
+
+    With Gaussian noise bits/dim is taken without it, loss_x and the information with it. Uniform noise fills a
+    level: h(E) = -D log levels, and CI(X, Z_E) = D loss_x - h(E) is -log q(x) in level units, a bound on H(X).
+    """
     if log_q_x is None or not np.isfinite(log_q_x).all():
         return {}
-    preprocess, n_dims = run.pipeline.preprocess, run.pipeline.preprocess.n_dims
-    values = {"loss_x": (preprocess.log_scale - log_q_x.mean(0)) / n_dims}
-    bits = run.pipeline.bits_per_dim(log_q_x.mean(0))
-    if bits is not None:
-        offset = paper_convention_offset(preprocess.std.cpu().double().numpy())
-        values["bits_per_dim"] = bits
-        values["bits_per_dim_paper_convention"] = bits_per_dim(log_q_x.mean(0), n_dims) + offset
+    preprocess, pipeline, n_dims = run.pipeline.preprocess, run.pipeline, run.pipeline.preprocess.n_dims
+    mean = log_q_x.mean(0)
+    if not isinstance(preprocess, ImagePreprocess):
+        return {"loss_x": (preprocess.log_scale - mean) / n_dims}
+    offset = paper_convention_offset(preprocess.std.cpu().double().numpy())
+    bits = pipeline.bits_per_dim(mean)
+    assert bits is not None
+    values = {"bits_per_dim": bits, "bits_per_dim_paper_convention": bits_per_dim(mean, n_dims) + offset}
+    if preprocess.noise == "gaussian":
+        mean = pipeline.noisy_log_q_x(test.x, batch_size)
+    values["loss_x"] = (preprocess.log_scale - mean) / n_dims
+    if preprocess.noise == "gaussian":
+        constant = float(ci_xz(torch.zeros(1), preprocess.sigma, n_dims))
+        values["information.ci_xz"] = n_dims * values["loss_x"] + constant
+    elif preprocess.noise == "uniform":
+        values["information.ci_xz"] = -mean
     return values
 
 
@@ -284,7 +264,7 @@ def calibrated(probabilities: Floats, y: NDArray[np.int64]) -> tuple[Calibration
         min_count=cal.MIN_COUNT,
         n_left_out=int((n.sum(0) <= cal.MIN_COUNT).sum()),
     )
-    return told, {name: told_interval(100 * values) for name, values in again.items()}
+    return told, {name: told_interval(100 * again[name], 100 * float(here[name])) for name in again}
 
 
 def curve(
@@ -307,38 +287,33 @@ def curve(
     return bins
 
 
-def by_class(run: Run, seen: Judged) -> dict[str, float | None]:
-    """Share of the test inputs called each class with p <= alpha among the calibration inputs called so."""
-    score, called = run.reference.headline, seen.evidence.log_q_y.argmax(1)
-    p = mondrian_p_values(
-        seen.scores[score], called, run.reference.calibration[score], run.reference.calibration_class
-    )
-    rates = {name: p[called == k] <= ALPHA for k, name in enumerate(run.class_names)}
-    return {name: 100 * float(flags.mean()) if flags.size else None for name, flags in rates.items()}
+def by_class(run: Run, seen: Judged) -> tuple[dict[str, float | None], dict[str, Interval]]:
+    """Share of the test inputs called each class with p <= alpha among the calibration inputs called so.
 
-
-def information(
-    run: Run, test: Part, log_q_x: Floats | None, nll_y: float | None
-) -> dict[str, float | None]:
-    """CI(X, Z_E) = E[-log q(x + E)] - h(E) and CI(Y, Z_E) = H(Y) - E[loss_y], in nats.
-
-    Uniform noise fills a level, whose width is 1 in raw units: h(E) = 0 there, and CI(X, Z_E) bounds H(X).
+    None where no test input is called so, or so few calibration inputs that nothing could be flagged.
     """
-    ci_xz = None
-    preprocess = run.pipeline.preprocess
-    if log_q_x is not None and isinstance(preprocess, ImagePreprocess):
-        if preprocess.noise == "uniform":
-            ci_xz = -float(log_q_x.mean())
-        elif preprocess.noise == "gaussian":
-            sigma = preprocess.sigma * preprocess.levels
-            h_noise = 0.5 * preprocess.n_dims * math.log(2 * math.pi * math.e * sigma**2)
-            ci_xz = -float(run.pipeline.noisy_log_q_x(test.x).mean()) - h_noise
-    ci_yz = None if nll_y is None else entropy_of_shares(test.y) - nll_y
-    return {"ci_xz": finite_or_none(ci_xz), "ci_yz": finite_or_none(ci_yz)}
+    score, called = run.reference.headline, seen.evidence.log_q_y.argmax(1)
+    theirs = run.reference.calibration_class
+    p = mondrian_p_values(seen.scores[score], called, run.reference.calibration[score], theirs)
+    rates: dict[str, float | None] = dict.fromkeys(run.class_names)
+    intervals: dict[str, Interval] = {}
+    for k, name in enumerate(run.class_names):
+        flags = (p[called == k] <= ALPHA).astype(np.float64)
+        if flags.size and smallest_p_value(int((theirs == k).sum())) <= ALPHA:
+            told, more = means_with_intervals({name: (flags, 100.0)})
+            rates |= told
+            intervals |= more
+    return rates, intervals
 
 
-def on_outliers(run: Run, seen: Judged, theirs: Judged) -> tuple[Outliers, dict[str, Interval]]:
-    """The numbers of one set of strange inputs against the test set, and their intervals."""
+def on_outliers(
+    run: Run, seen: Judged, theirs: Judged, paired: bool
+) -> tuple[Outliers, dict[str, Interval]]:
+    """The numbers of one set of strange inputs against the test set, and their intervals.
+
+    paired: the i-th of them was made from the i-th test input, and they are resampled together.
+    """
+    seeds = (0, 0 if paired else 1)
     means: dict[str, tuple[Floats, float]] = {"entropy": (entropy(theirs.evidence.log_q_y), 1.0)}
     means |= {
         f"detected_at_alpha.{k}": ((p <= ALPHA).astype(np.float64), 100.0) for k, p in theirs.p.items()
@@ -346,22 +321,22 @@ def on_outliers(run: Run, seen: Judged, theirs: Judged) -> tuple[Outliers, dict[
     told, intervals = means_with_intervals(means)
     inside = entropy(seen.evidence.log_q_y)
     del intervals["entropy"]
-    increase = resampled_sums(means["entropy"][0][:, None], seed=1)[:, 0] / len(means["entropy"][0])
-    increase -= resampled_sums(inside[:, None], seed=0)[:, 0] / len(inside)
+    increase = resampled_sums(means["entropy"][0][:, None], seeds[1])[:, 0] / len(means["entropy"][0])
+    increase -= resampled_sums(inside[:, None], seeds[0])[:, 0] / len(inside)
     intervals["entropy_increase"] = told_interval(increase)
     areas, rates = {}, {}
     for name, scores in theirs.scores.items():
         order = ranks(seen.scores[name], scores)
         areas[name], rates[name] = 100 * auroc_of(order.counts()), 100 * fpr95_of(order.counts())
-        intervals[f"auroc.{name}"] = told_interval(100 * resampled_ranks(order, auroc_of, seed=0))
-        intervals[f"fpr95.{name}"] = told_interval(100 * resampled_ranks(order, fpr95_of, seed=0))
+        intervals[f"auroc.{name}"] = told_interval(100 * resampled_ranks(order, auroc_of, seeds))
+        intervals[f"fpr95.{name}"] = told_interval(100 * resampled_ranks(order, fpr95_of, seeds))
     mean = told["entropy"]
     outliers = Outliers(
         n=len(theirs.evidence.log_q_y),
         entropy_increase=None if mean is None else finite_or_none(mean - float(inside.mean())),
         auroc=areas,
         fpr95=rates,
-        detected_at_alpha={name: told[f"detected_at_alpha.{name}"] or 0.0 for name in theirs.p},
+        detected_at_alpha={name: told[f"detected_at_alpha.{name}"] for name in theirs.p},
         bh=false_discoveries(seen.p[run.reference.headline], theirs.p[run.reference.headline]),
     )
     return outliers, intervals
@@ -389,29 +364,6 @@ def sigma_of(run: Run) -> float | None:
     return preprocess.sigma
 
 
-def finite_or_none(value: float | np.floating[Any] | None) -> float | None:
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
-def told_interval(values: Floats) -> Interval:
-    low, high = interval(values)
+def told_interval(values: Floats, here: float | None = None) -> Interval:
+    low, high = interval(values, here)
     return finite_or_none(low), finite_or_none(high)
-
-
-def write_results(folder: Path, results: Results) -> None:
-    write_whole(folder / RESULTS, json.dumps(dataclasses.asdict(results), indent=2, allow_nan=False) + "\n")
-
-
-def read_results(folder: Path) -> dict[str, Any]:
-    """The content of a run's results.json; RunError where there is none, or one of another version."""
-    path = folder / RESULTS
-    if not path.is_file():
-        raise RunError(f"{folder} holds no {RESULTS}; make it with: ibinn evaluate {folder}")
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RunError(f"{path} is damaged; make it again with: ibinn evaluate {folder}") from error
-    wanted = {field.name for field in dataclasses.fields(Results)}
-    if not isinstance(results, dict) or not wanted <= results.keys():
-        raise RunError(f"{path} is of another version; make it again with: ibinn evaluate {folder}")
-    return results

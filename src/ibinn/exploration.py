@@ -5,6 +5,7 @@ Arrays for figures, levels 0 to levels - 1 for images; nothing is drawn here.
 
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ibinn.checkpoint import Run
+from ibinn.checkpoint import Run, RunError
 from ibinn.data.dataset import Array, Part
 from ibinn.data.ood import random_axis, rotate_colours, to_levels, to_unit
 from ibinn.data.preprocess import ImagePreprocess
@@ -27,21 +28,26 @@ ARRAYS = "evaluation.npz"
 Axes = tuple[Tensor, Tensor]  # origin (D,) and two orthonormal directions (2, D)
 
 
-def explore(run: Run, test: Part, seed: int = 0) -> dict[str, Array]:
-    """Latent layout, samples, interpolations and one trajectory, as far as model and data have them."""
+def explore(run: Run, test: Part, batch_size: int = 500, seed: int = 0) -> dict[str, Array]:
+    """Latent layout, samples, interpolations and one trajectory, as far as model and data have them.
+
+    Inputs whose z is not finite, as gamma = inf allows, are left out.
+    """
     model, preprocess = run.pipeline.model, run.pipeline.preprocess
     if not isinstance(model, GenerativeClassifier):
         return {}
     rows = np.random.default_rng(seed).permutation(len(test))[:2000]
     some = Part(test.x[rows], test.y[rows])
-    axes = latent_axes(model.mixture, encoded(run.pipeline, some.x[:500]))
-    arrays: dict[str, Array] = {
-        "latent/points": projected(run.pipeline, some.x, axes),
-        "latent/y": some.y,
-        "latent/mu": on_axes(model.mixture.mu.detach(), axes),
-    }
+    axes = latent_axes(model.mixture, encoded(run.pipeline, some.x[:batch_size]))
+    points = projected(run.pipeline, some.x, axes, batch_size)
+    finite = np.isfinite(points).all(1)
+    some = Part(some.x[finite], some.y[finite])
+    mu = on_axes(model.mixture.mu.detach(), axes)
+    if not len(some) or not np.isfinite(mu).all():
+        return {}
+    arrays: dict[str, Array] = {"latent/points": points[finite], "latent/y": some.y, "latent/mu": mu}
     if isinstance(preprocess, ImagePreprocess):
-        arrays["samples"] = class_samples(run.pipeline, len(run.class_names), seed)
+        arrays["samples"] = class_samples(run.pipeline, len(run.class_names), batch_size, seed)
         if pairs := pairs_of_classes(some.y):
             arrays["interpolations"] = np.stack(
                 [interpolation(run.pipeline, some.x[i], some.x[j]) for i, j in pairs]
@@ -52,15 +58,15 @@ def explore(run: Run, test: Part, seed: int = 0) -> dict[str, Array]:
 
 @torch.no_grad()
 def encoded(pipeline: Pipeline, raw: Array) -> Tensor:
-    """z (N, D)."""
+    """z (N, D), of a batch."""
     model = pipeline.model
     assert isinstance(model, GenerativeClassifier)
-    return torch.cat([model.encode(pipeline.prepared(chunk)[0])[0] for _, chunk in chunks(raw, 500)])
+    return model.encode(pipeline.prepared(raw)[0])[0]
 
 
-def projected(pipeline: Pipeline, raw: Array, axes: Axes) -> NDArray[np.float64]:
+def projected(pipeline: Pipeline, raw: Array, axes: Axes, batch_size: int = 500) -> NDArray[np.float64]:
     """(N, 2), a batch at a time."""
-    return np.concatenate([on_axes(encoded(pipeline, chunk), axes) for _, chunk in chunks(raw, 500)])
+    return np.concatenate([on_axes(encoded(pipeline, chunk), axes) for _, chunk in chunks(raw, batch_size)])
 
 
 def on_axes(z: Tensor, axes: Axes) -> NDArray[np.float64]:
@@ -73,8 +79,9 @@ def latent_axes(mixture: GaussianMixture, z: Tensor) -> Axes:
     """The two principal axes of the means; with two classes the second is that of z across the first."""
     mu = mixture.mu.detach()
     origin = mu.mean(0)
+    z = z[z.isfinite().all(1)]
     directions = torch.linalg.svd(mu - origin, full_matrices=False).Vh[:2]
-    if len(mu) == 2:
+    if len(mu) == 2 and mu.shape[1] > 1 and len(z):
         first = directions[:1]
         across = (z - z.mean(0)) - (z - z.mean(0)) @ first.T @ first
         directions = torch.cat([first, torch.linalg.svd(across, full_matrices=False).Vh[:1]])
@@ -92,14 +99,14 @@ def decoded(pipeline: Pipeline, z: Tensor) -> Array:
     return pipeline.preprocess.to_raw(x.nan_to_num(0.0, 1.0, 0.0))
 
 
-def class_samples(pipeline: Pipeline, n_classes: int, seed: int, n: int = 10) -> Array:
+def class_samples(pipeline: Pipeline, n_classes: int, batch_size: int, seed: int, n: int = 10) -> Array:
     """(K, n, H, W, C): n samples of each class."""
     model = pipeline.model
     assert isinstance(model, GenerativeClassifier)
     y = torch.arange(n_classes, device=pipeline.device).repeat_interleave(n)
     generator = torch.Generator(pipeline.device).manual_seed(seed)
     z = model.mixture.sample(y, 1.0, generator)
-    images = np.concatenate([decoded(pipeline, z[i : i + 500]) for i in range(0, len(z), 500)])
+    images = np.concatenate([decoded(pipeline, part) for part in torch.split(z, batch_size)])
     return images.reshape(n_classes, n, *images.shape[1:])
 
 
@@ -133,9 +140,12 @@ def trajectory(
         moved = [(1 - t) * unit + t * (1 - unit) for t in share]
     images = to_levels(np.concatenate(moved), preprocess.levels, some.x.dtype)
     scores = ood_scores(run.pipeline.evidence(images), run.reference)
+    points = projected(run.pipeline, images, axes)
+    if not np.isfinite(points).all():
+        return {}
     return {
         "trajectory/images": images,
-        "trajectory/points": projected(run.pipeline, images, axes),
+        "trajectory/points": points,
         "trajectory/amount": share * (180 if unit.shape[-1] == 3 else 100),
         "trajectory/p": p_values(scores, run.reference)[run.reference.headline],
         "trajectory/y": some.y[0],
@@ -143,16 +153,16 @@ def trajectory(
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, Array]) -> None:
-    """evaluation.npz; numbers only, no pickle."""
+    """evaluation.npz; numbers only, no pickle, floats in single precision."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, values in arrays.items():
             entry = io.BytesIO()
-            single = values.dtype == np.float64 and values.ndim > 0
-            np.lib.format.write_array(
-                entry, np.asarray(values, np.float32 if single else None), allow_pickle=False
-            )
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), entry.getvalue())
+            if values.dtype == np.float64:
+                with np.errstate(over="ignore"):  # what single precision cannot hold is infinite there
+                    values = values.astype(np.float32)
+            np.lib.format.write_array(entry, np.asarray(values), allow_pickle=False)
+            archive.writestr(f"{name}.npy", entry.getvalue())
     write_whole(folder / ARRAYS, file.getvalue())
 
 
@@ -161,5 +171,8 @@ def read_arrays(folder: Path) -> dict[str, Array]:
     path = folder / ARRAYS
     if not path.is_file():
         return {}
-    with np.load(path, allow_pickle=False) as stored:
-        return dict(stored)
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return dict(stored)
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise RunError(f"{path} is damaged; make it again with: ibinn evaluate {folder}") from error

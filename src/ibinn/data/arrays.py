@@ -11,8 +11,13 @@ from numpy.typing import NDArray
 from ibinn.data.dataset import Array, DataError, Dataset, Part
 
 
-def load_npz(path: Path, levels: int = 256, pixel_max: float | None = None) -> Dataset:
-    """x, y and optionally x_test, y_test; images (N, H, W[, C]) or (N, C, H, W), or rows (N, D)."""
+def load_npz(
+    path: Path, levels: int = 256, pixel_max: float | None = None, labelled: bool = True
+) -> Dataset:
+    """x, y and optionally x_test, y_test; images (N, H, W[, C]) or (N, C, H, W), or rows (N, D).
+
+    labelled=False does without y.
+    """
     try:
         # Opened here, for NumPy leaves a broken file open.
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
@@ -28,6 +33,8 @@ def load_npz(path: Path, levels: int = 256, pixel_max: float | None = None) -> D
             f"{path} cannot be read as plain arrays ({' '.join(str(error).split())}); save it with "
             f"numpy.savez(path, x=..., y=...)"
         ) from error
+    if not labelled and "x" in arrays and "y" not in arrays:
+        arrays["y"] = np.zeros(len(arrays["x"]), np.int64)
     if "x" not in arrays or "y" not in arrays:
         raise DataError(f"{path} needs arrays x and y (and x_test, y_test if there is a test part)")
     test = arrays.get("x_test"), arrays.get("y_test")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from PIL import Image
@@ -22,7 +23,17 @@ from PIL import Image
 from ibinn.data.augment import GREY
 from ibinn.data.dataset import DataError
 from ibinn.data.images import open_image
-from ibinn.data.sources import image_column, load, parquet_rows, parquet_schema, search_folders
+from ibinn.data.sources import (
+    KNOWN,
+    image_column,
+    image_files,
+    load,
+    parquet_folder,
+    parquet_rows,
+    parquet_schema,
+    search_folders,
+)
+from ibinn.data.tables import check_missing, features, read_table
 
 Images = NDArray[Any]  # (N, H, W, C), uint8 or uint16
 Unit = NDArray[np.floating[Any]]  # the same in [0, 1], until a map leaves that range
@@ -51,27 +62,70 @@ def ood_set(
         file = find_file(name, data_dir)
         total = sum(pq.ParquetFile(f).metadata.num_rows for f in parquet_files(file))
         return OOD_FILES[name](file, shape, levels, seed, None if n is None else min(n, total))
-    data = load(name, data_dir)
+    return any_images(name, shape, levels, seed, data_dir, n)
+
+
+def any_images(
+    name: str, shape: Shape, levels: int, seed: int, data_dir: Path | None, n: int | None
+) -> Images:
+    """n images, or all, of a known set, a folder of images or a file, whether they are labelled or not."""
+    rng, path = np.random.default_rng(seed), Path(name)
+    if name not in KNOWN and path.is_dir() and parquet_folder(path) is None:
+        files = image_files(path)
+        if not files:
+            raise DataError(f"{path} holds no images; give a folder with some, in sub-folders or not")
+        chosen = [files[i] for i in np.sort(rng.permutation(len(files))[:n])]
+        mode = "L" if shape[2] == 1 else "RGB"
+        pictures = (np.asarray(open_image(file, str(file)).convert(mode)) for file in chosen)
+        like = [as_inlier_like(p.reshape(1, *p.shape[:2], -1), shape, levels) for p in pictures]
+        return np.concatenate(like)
+    data = load(name, data_dir, labelled=False)
     if data.levels is None:
         raise DataError(f"{name} is a table and cannot stand beside images; choose a set of images")
     part = data.train if data.test is None else data.test
-    rows = np.sort(np.random.default_rng(seed).permutation(len(part))[:n])
+    rows = np.sort(rng.permutation(len(part))[:n])
     return as_inlier_like(part.x[rows], shape, levels, data.levels)
 
 
 def ood_rows(
-    name: str, rows: NDArray[Any], seed: int = 0, data_dir: Path | None = None, target: str | None = None
+    name: str,
+    rows: NDArray[Any],
+    columns: tuple[str, ...] | None,
+    seed: int = 0,
+    data_dir: Path | None = None,
+    target: str | None = None,
 ) -> NDArray[Any]:
-    """A set for a table's rows (N, D): "permuted", or any table by path, with the same number of columns."""
+    """A set for a table's rows (N, D): "permuted", or a file with the same columns, with or without the classes.
+
+    The columns of a table are matched by name; a category that the inliers do not have is none of theirs.
+    """
     if name == "permuted":
         return permuted(rows, seed)
-    data = load(name, data_dir, target)
+    path = Path(name)
+    if columns is not None and path.suffix.lower() in (".csv", ".parquet") and path.is_file():
+        table = read_table(path)
+        check_missing(table, path)
+        return matched(features(table, path, target), columns, table, path)
+    data = load(name, data_dir, target, labelled=False)
     part = data.train if data.test is None else data.test
     if data.levels is not None or part.x.shape[1] != rows.shape[1]:
         raise DataError(
-            f"{name} is no table of {rows.shape[1]} columns beside the classes; give one with the same columns"
+            f"{name} is no table of {rows.shape[1]} columns beside the classes; give one that is"
         )
     return part.x
+
+
+def matched(
+    found: dict[str, NDArray[Any]], columns: tuple[str, ...], table: pa.Table, path: Path
+) -> NDArray[Any]:
+    """The columns that the inliers have, in their order, (N, D)."""
+    lacking = [c for c in columns if c not in found and c.split("=")[0] not in table.column_names]
+    if lacking:
+        raise DataError(
+            f"{path} has no column {lacking[0]!r}, which the data has; give one with the same columns"
+        )
+    nothing = np.zeros(table.num_rows)
+    return np.column_stack([found.get(column, nothing) for column in columns])
 
 
 def permuted(rows: NDArray[Any], seed: int) -> NDArray[Any]:

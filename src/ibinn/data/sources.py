@@ -53,11 +53,13 @@ def load(
     progress: Progress | None = None,
     levels: int = 256,
     pixel_max: float | None = None,
+    labelled: bool = True,
 ) -> Dataset:
     """A known name, a folder of images, a Parquet file or folder, an .npz, or a table with a target column.
 
     levels and pixel_max say what the pixels of an .npz mean: so many values, the highest being pixel_max.
-    Left out, pixel_max is inferred with a notice.
+    Left out, pixel_max is inferred with a notice. labelled=False is for inputs alone: one class will do, and
+    an .npz needs no y.
     """
     if str(data) in KNOWN:
         return checked(load_known(str(data), data_dir, progress))
@@ -65,20 +67,26 @@ def load(
     if not path.exists():
         raise DataError(missing(str(data)))
     try:
-        return checked(load_path(path, target, progress, levels, pixel_max))
+        dataset = load_path(path, target, progress, levels, pixel_max, labelled)
+        return checked(dataset) if labelled else dataset
     except PermissionError as error:
         raise DataError(f"no permission to read {error.filename}; change its permissions") from error
 
 
 def load_path(
-    path: Path, target: str | None, progress: Progress | None, levels: int, pixel_max: float | None
+    path: Path,
+    target: str | None,
+    progress: Progress | None,
+    levels: int,
+    pixel_max: float | None,
+    labelled: bool,
 ) -> Dataset:
     suffix = path.suffix.lower()
     if path.is_dir():
         shards = parquet_folder(path)
         return load_parquet_images(path.name, shards, progress) if shards else load_folder(path, progress)
     if suffix == ".npz":
-        return load_npz(path, levels, pixel_max)
+        return load_npz(path, levels, pixel_max, labelled)
     if suffix == ".parquet" and image_column(parquet_schema(path)) is not None:
         return load_parquet_images(path.stem, path, progress)
     if suffix in (".csv", ".parquet"):

@@ -26,12 +26,17 @@ def load_table(path: Path, target: str | None) -> Dataset:
         )
     check_missing(table, path)
     class_names, y = labels(table[target])
-    columns = {name: numbers(table[name], name, path) for name in table.column_names if name != target}
+    columns = features(table, path, target)
     if not columns:
         raise DataError(f"{path} has no column but the target {target!r}; add columns to learn from")
-    names = tuple(name for part in columns.values() for name in part)
-    x = np.column_stack([values for part in columns.values() for values in part.values()])
-    return Dataset(path.stem, Part(x, y), None, class_names, levels=None, feature_names=names)
+    x = np.column_stack([*columns.values()])
+    return Dataset(path.stem, Part(x, y), None, class_names, levels=None, feature_names=tuple(columns))
+
+
+def features(table: pa.Table, path: Path, target: str | None) -> dict[str, Array]:
+    """Every column but the target as numbers, categories as several columns, by name."""
+    parts = [numbers(table[name], name, path) for name in table.column_names if name != target]
+    return {name: values for part in parts for name, values in part.items()}
 
 
 def read_table(path: Path) -> pa.Table:

@@ -8,9 +8,9 @@ Labels = NDArray[np.int64]
 
 
 def wrong(log_q_y: Floats, y: Labels) -> Floats:
-    """1 where the likeliest class is not the label, else 0. Of equal probabilities the first class counts."""
+    """1 where the likeliest class is not the label, or where there is no number; of equals the first counts."""
     check(log_q_y, y)
-    return np.asarray(log_q_y.argmax(1) != y, np.float64)
+    return np.asarray((log_q_y.argmax(1) != y) | np.isnan(log_q_y).any(1), np.float64)
 
 
 def log_loss(log_q_y: Floats, y: Labels) -> Floats:

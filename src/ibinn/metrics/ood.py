@@ -6,7 +6,7 @@ inputs that are judged from neither.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,16 +60,15 @@ def fit_reference(validation: Evidence, calibration: Evidence, n_dims: int) -> R
     Where a density is not finite on the validation split, all that needs one is left out.
     """
     h = shell = None
+    called = calibration.log_q_y.argmax(1)
     if validation.log_q_x is not None and np.isfinite(validation.log_q_x).all():
         h = typical_entropy(validation.log_q_x, n_dims)
     if validation.sq_distance is not None and np.isfinite(validation.sq_distance).all():
         shell = float(validation.sq_distance.mean()) / n_dims
-    reference = Reference(n_dims, h, shell, {}, {}, calibration.log_q_y.argmax(1))
-    values = ood_scores(validation, reference)
-    parts = {name: np.sort(values[name]) for name in PARTS if name in values}
-    reference = Reference(n_dims, h, shell, parts, {}, reference.calibration_class)
-    scores = ood_scores(calibration, reference)
-    return Reference(n_dims, h, shell, parts, scores, reference.calibration_class)
+    bare = Reference(n_dims, h, shell, {}, {}, called)
+    values = ood_scores(validation, bare)
+    ranked = replace(bare, parts={name: np.sort(values[name]) for name in PARTS if name in values})
+    return replace(ranked, calibration=ood_scores(calibration, ranked))
 
 
 def ood_scores(evidence: Evidence, reference: Reference) -> dict[str, Floats]:
@@ -154,7 +153,7 @@ def entropy_score(evidence: Evidence, reference: Reference) -> Floats:
 
 def max_softmax_score(evidence: Evidence, reference: Reference) -> Floats:
     """1 - max_y q(y|x)."""
-    return np.asarray(-np.expm1(evidence.log_q_y.max(1)))  # keeps the digits of what is nearly certain
+    return np.asarray(-np.expm1(evidence.log_q_y.max(1)))
 
 
 def energy_score(evidence: Evidence, reference: Reference) -> Floats:

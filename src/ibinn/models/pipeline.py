@@ -82,10 +82,10 @@ class Pipeline(nn.Module):
         outputs = self.outputs(raw, 0, batch_size, progress)
         if not isinstance(self.preprocess, ImagePreprocess):
             return outputs
-        return outputs._replace(code_length=code_lengths(raw))
+        return outputs._replace(code_length=code_lengths(raw, self.preprocess.levels))
 
     @torch.no_grad()
-    def noisy_log_q_x(self, raw: Array, seed: int = 0, batch_size: int = 500) -> Floats:
+    def noisy_log_q_x(self, raw: Array, batch_size: int = 500, seed: int = 0) -> Floats:
         """log q(x + E) (N,) in raw units, Gaussian noise drawn for each input, whatever the batches."""
         preprocess, values, rng = self.preprocess, [], np.random.default_rng(seed)
         assert isinstance(preprocess, ImagePreprocess)

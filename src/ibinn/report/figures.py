@@ -126,7 +126,7 @@ def finite(values: NDArray[Any] | None) -> NDArray[np.float64]:
 def draw_score_histograms(results: Results, arrays: Arrays, score: str) -> Figure:
     """The scores of the test inputs against those of each out-of-distribution set, one panel each."""
     names = list(results.get("ood") or {})
-    test = finite(arrays.get(f"scores/test/{score}"))
+    test = finite(arrays.get(f"scores/{score}"))
     with rc_context(STYLE):
         figure, axes = new_panels(max(1, len(names)), across=4, height=1.6, key=0.6)
         for axis, name in zip(axes, names, strict=False):
@@ -177,7 +177,7 @@ def draw_roc(results: Results, arrays: Arrays, score: str) -> Figure:
         figure = Figure(figsize=(0.85 * PAGE, 4.0), layout="constrained")
         axis = figure.add_subplot()
         for i, name in enumerate(results.get("ood") or {}):
-            test, other = (finite(arrays.get(f"scores/{part}/{score}")) for part in ("test", name))
+            test, other = (finite(arrays.get(key)) for key in (f"scores/{score}", f"scores/{name}/{score}"))
             if len(test) and len(other):
                 alarms, detected = roc_curve(test, other)
                 label = f"{plain(name)}  {show(pick(results, 'ood', name, 'auroc', score), 1)} %"

@@ -197,7 +197,7 @@ def set_row(results: Results, name: str, score: str) -> list[str]:
         told(look(found, "fpr95", score)),
         told(found.get("entropy_increase"), "{:+.2f}"),
         told(look(found, "bh", "found"))
-        + told(look(found, "bh", "false"), "<small>{:.1f} false</small>", ""),
+        + told(look(found, "bh", "false"), "<small>{:.1f} % false</small>", ""),
         told(found.get("n"), "{:,}"),
     ]
 

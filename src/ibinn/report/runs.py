@@ -1,50 +1,113 @@
 """From run folders to figures, tables and pages: what `ibinn evaluate` and `ibinn report` write."""
 
+import dataclasses
+import io
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from ibinn.checkpoint import CONFIG, HISTORY, RunError
 from ibinn.data.dataset import Array
-from ibinn.evaluation import read_results
-from ibinn.exploration import read_arrays
+from ibinn.data.sources import KNOWN
+from ibinn.exploration import read_arrays, write_arrays
 from ibinn.files import write_whole
 from ibinn.report.figures import draw_calibration, draw_roc, draw_score_histograms, draw_training
 from ibinn.report.page import render_page
 from ibinn.report.pictures import draw_interpolations, draw_sample_sets, draw_samples, draw_trajectory
-from ibinn.report.style import save_figure
+from ibinn.report.style import STYLE
 from ibinn.report.sweeps import draw_gamma_full, draw_gamma_panels, draw_latents, draw_sigma
-from ibinn.report.tables import make_table, to_csv, to_latex_document, to_markdown, with_printed
+from ibinn.report.tables import (
+    caption,
+    make_table,
+    setup_of,
+    to_csv,
+    to_latex_document,
+    to_markdown,
+    with_printed,
+)
+from ibinn.results import Results, read_results, write_results
 
-PAGE = "report.html"
-MOST_PANELS = 6  # runs side by side in one figure
-Results = dict[str, Any]  # results.json
-Arrays = Mapping[str, Array]
+PAGE, FIGURES = "report.html", "figures"
+RUN_FIGURES = (
+    *("calibration", "histograms", "roc", "latent"),
+    *("samples", "interpolations", "trajectory", "training"),
+)
+SWEEP_FIGURES = ("gamma", "gamma_full", "sigma", "latent", "samples", "interpolations")
+MOST_PANELS = 8  # runs side by side in one figure
+Numbers = dict[str, Any]  # results.json as read
+Note = Callable[[str], None]
+Drawing = tuple[str, Callable[[], Figure]]
 
 
-def draw_run(folder: Path, progress: Callable[[int, int | None], None] | None = None) -> dict[str, bytes]:
-    """Draw figures/*.png and *.pdf of an evaluated run, in place of those there; the PNGs by name."""
-    results, arrays = read_results(folder), read_arrays(folder)
-    for old in (folder / "figures").glob("*.p[nd][gf]"):
-        old.unlink()
-    drawn = {}
-    for name, draw in run_figures(results, arrays, read_history(folder)):
-        save_figure(draw(), folder / "figures" / name)
-        drawn[name] = (folder / "figures" / f"{name}.png").read_bytes()
+class Evaluated(NamedTuple):
+    """A run as `ibinn evaluate` left it."""
+
+    folder: Path
+    results: Numbers
+    arrays: Mapping[str, Array]
+
+
+def write_run(
+    folder: Path,
+    results: Results,
+    arrays: Mapping[str, Array],
+    progress: Callable[[int, int | None], None] | None = None,
+) -> None:
+    """Draw everything first, then write it, results.json last: a run is never half evaluated."""
+    numbers = json.loads(json.dumps(dataclasses.asdict(results)))
+    drawn: dict[str, bytes] = {}
+    for name, draw in run_figures(numbers, arrays, read_history(folder)):
+        drawn |= rendered(name, draw)
         if progress:
-            progress(len(drawn), None)
-    return drawn
+            progress(len(drawn) // 2, None)
+    config = folder / CONFIG
+    text = config.read_text(encoding="utf-8") if config.is_file() else ""
+    pictures = {name.removesuffix(".png"): png for name, png in drawn.items() if name.endswith(".png")}
+    page = render_page(numbers, pictures, text)
+    write_arrays(folder, arrays)
+    write_figures(folder / FIGURES, RUN_FIGURES, drawn)
+    write_whole(folder / PAGE, page)
+    write_results(folder, results)
+
+
+def rendered(name: str, draw: Callable[[], Figure]) -> dict[str, bytes]:
+    """name.png and name.pdf."""
+    files = {}
+    with rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "Glyph .* missing"
+        )  # a class name in a script the font lacks: boxes
+        figure = draw()
+        for suffix in ("png", "pdf"):
+            file = io.BytesIO()
+            figure.savefig(file, format=suffix)
+            files[f"{name}.{suffix}"] = file.getvalue()
+    return files
+
+
+def write_figures(folder: Path, names: Sequence[str], drawn: Mapping[str, bytes]) -> None:
+    """The files drawn, in place of those of an earlier time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (f"{name}.{suffix}" for name in names for suffix in ("png", "pdf")):
+        if name in drawn:
+            write_whole(folder / name, drawn[name])
+        else:
+            (folder / name).unlink(missing_ok=True)
 
 
 def run_figures(
-    results: Results, arrays: Arrays, history: list[dict[str, Any]]
-) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    results: Numbers, arrays: Mapping[str, Array], history: list[dict[str, Any]]
+) -> Iterator[Drawing]:
     """The figures that a run has what it takes for."""
     classes, levels, score = results["classes"], results["levels"], results["score"]
-    yield "calibration", lambda: draw_calibration(results)
+    if results["calibration"]["bins"]:
+        yield "calibration", lambda: draw_calibration(results)
     if results["ood"]:
         yield "histograms", lambda: draw_score_histograms(results, arrays, score)
         yield "roc", lambda: draw_roc(results, arrays, score)
@@ -63,34 +126,26 @@ def run_figures(
         yield "training", lambda: draw_training(history)
 
 
-def write_page(folder: Path, figures: Mapping[str, bytes]) -> None:
-    """report.html of an evaluated run."""
-    config = folder / CONFIG
-    text = config.read_text(encoding="utf-8") if config.is_file() else ""
-    write_whole(folder / PAGE, render_page(read_results(folder), figures, text))
-
-
 def read_history(folder: Path) -> list[dict[str, Any]]:
+    """The lines of history.jsonl; none where it is not there or not whole."""
     path = folder / HISTORY
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [json.loads(line) for line in lines]
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError:
+        return []
 
 
-def report(
-    folders: Sequence[Path], out: Path, paper: bool, score: str, note: Callable[[str], None]
-) -> Iterator[Path]:
+def report(folders: Sequence[Path], out: Path, paper: bool, score: str, note: Note) -> Iterator[Path]:
     """Tables and figures over several runs, data set by data set; the files as they are written.
 
     A run that cannot be read is told of and left out.
     """
-    by_data: dict[str, list[tuple[Results, Arrays]]] = {}
-    for folder in folders:
-        try:
-            by_data.setdefault((results := read_results(folder))["dataset"], []).append(
-                (results, read_arrays(folder))
-            )
-        except (RunError, OSError) as error:
-            note(f"left out: {error}")
+    if not folders:
+        raise RunError("which runs? give their folders, as in: ibinn report runs/*")
+    by_data: dict[str, list[Evaluated]] = {}
+    for run in read_runs(folders, note):
+        by_data.setdefault(run.results["dataset"], []).append(run)
     if not by_data:
         raise RunError("none of these runs has results; make them with: ibinn evaluate RUN")
     if len(by_data) > 1:
@@ -99,84 +154,149 @@ def report(
         )
     for number, (data, runs) in enumerate(sorted(by_data.items())):
         where = out / f"{number + 1}-{Path(data).stem}" if len(by_data) > 1 else out
+        yield from write_tables(runs, where, paper, score, note)
+        yield from write_sweep(runs, where, score, note)
+
+
+def read_runs(folders: Sequence[Path], note: Note) -> list[Evaluated]:
+    """Those that can be read, each once; the same data told in two ways has one name."""
+    runs: dict[tuple[Any, ...], Evaluated] = {}
+    for folder in folders:
         try:
-            yield from write_tables([results for results, _ in runs], where, paper, score, note)
-        except ValueError as error:
-            note(f"no table of {data}: {error}")
-        yield from write_figures(runs, where)
+            run = Evaluated(folder, read_results(folder), read_arrays(folder))
+        except (RunError, OSError) as error:
+            note(f"left out: {error}")
+            continue
+        data = Path(run.results["dataset"])
+        if str(data) not in KNOWN and data.exists():
+            run.results["dataset"] = str(data.resolve())
+        key = (run.results["dataset"], setup_of(run.results), run.results["seed"])
+        if key in runs:
+            note(f"left out: {folder} is the same training as {runs[key].folder}")
+        else:
+            runs[key] = run
+    return [*runs.values()]
 
 
 def write_tables(
-    runs: Sequence[Results], out: Path, paper: bool, score: str, note: Callable[[str], None]
+    runs: Sequence[Evaluated], out: Path, paper: bool, score: str, note: Note
 ) -> Iterator[Path]:
     """table.md, table.tex and table.csv."""
-    table = make_table(runs, score)
+    try:
+        table = make_table([run.results for run in runs], score)
+    except ValueError as error:
+        note(f"no table: {error}")
+        return
     if paper:
         try:
-            table = with_printed(table, runs[0]["dataset"])
+            table = with_printed(table, runs[0].results["dataset"])
         except ValueError as error:
             note(str(error))
     out.mkdir(parents=True, exist_ok=True)
-    for suffix, text in (("md", to_markdown), ("tex", to_latex_document), ("csv", to_csv)):
-        write_whole(out / f"table.{suffix}", text(table))
+    texts = {
+        "md": f"{to_markdown(table)}\n{caption(table)}\n",
+        "tex": to_latex_document(table),
+        "csv": to_csv(table),
+    }
+    for suffix, text in texts.items():
+        write_whole(out / f"table.{suffix}", text)
         yield out / f"table.{suffix}"
 
 
-def write_figures(runs: Sequence[tuple[Results, Arrays]], out: Path) -> Iterator[Path]:
-    for name, draw in sweep_figures(runs):
-        save_figure(draw(), out / "figures" / name)
-        yield out / "figures" / f"{name}.png"
+def write_sweep(runs: Sequence[Evaluated], out: Path, score: str, note: Note) -> Iterator[Path]:
+    """The figures over several runs, as far as these have what it takes."""
+    drawn: dict[str, bytes] = {}
+    for name, draw in sweep_figures(runs, score, note):
+        try:
+            drawn |= rendered(name, draw)
+        except ValueError as error:
+            note(f"no figure {name}: {error}")
+    write_figures(out / FIGURES, SWEEP_FIGURES, drawn)
+    yield from (out / FIGURES / name for name in drawn if name.endswith(".png"))
 
 
-def sweep_figures(
-    runs: Sequence[tuple[Results, Arrays]],
-) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """The figures over several runs that these have what it takes for."""
-    numbers = [results for results, _ in runs]
-    swept = [r for r in numbers if r["method"] in ("ibinn", "vib")]
-    if len({r["gamma"] for r in swept if r["method"] == "ibinn"}) > 1:
-        yield "gamma", lambda: draw_gamma_panels(swept)
-        yield "gamma_full", lambda: draw_gamma_full(swept)
-    noisy = [r for r in numbers if r["sigma"] is not None and r["information"]["ci_xz"] is not None]
-    if len({r["sigma"] for r in noisy}) > 1:
-        yield "sigma", lambda: draw_sigma(noisy, noisy[0]["n_dims"])
+def sweep_figures(runs: Sequence[Evaluated], score: str, note: Note) -> Iterator[Drawing]:
+    swept = [run for run in runs if run.results["method"] in ("ibinn", "vib")]
+    swept = alike(swept, ("size", "noise", "sigma"), "gamma", note)
+    if len({run.results["gamma"] for run in swept if run.results["method"] == "ibinn"}) > 1:
+        numbers = [run.results for run in swept]
+        yield "gamma", lambda: draw_gamma_panels(numbers, score)
+        yield "gamma_full", lambda: draw_gamma_full(numbers, score)
+    noisy = [r for r in runs if r.results["sigma"] and r.results["information"]["ci_xz"] is not None]
+    noisy = alike(noisy, ("method", "size", "gamma"), "sigma", note)
+    if len({run.results["sigma"] for run in noisy}) > 1:
+        yield "sigma", lambda: draw_sigma([r.results for r in noisy], noisy[0].results["n_dims"])
     for name, key, draw in (
         ("latent", "latent/points", draw_latents_of),
         ("samples", "samples", draw_samples_of),
         ("interpolations", "interpolations", draw_interpolations_of),
     ):
-        if chosen := [(r, a) for r, a in one_per_label(runs) if key in a]:
+        if chosen := a_few([run for run in side_by_side(runs) if key in run.arrays], name, note):
             yield name, lambda draw=draw, chosen=chosen: draw(chosen)  # type: ignore[misc]
 
 
-def draw_latents_of(runs: Sequence[tuple[Results, Arrays]]) -> Figure:
-    return draw_latents({label_of(r): a for r, a in runs[:MOST_PANELS]}, runs[0][0]["classes"])
+def alike(runs: Sequence[Evaluated], fields: Sequence[str], knob: str, note: Note) -> list[Evaluated]:
+    """Of runs that differ in more than the knob and the seed, those that show most values of the knob."""
+    groups: dict[tuple[Any, ...], list[Evaluated]] = {}
+    for run in runs:
+        groups.setdefault(tuple(run.results[field] for field in fields), []).append(run)
+    if not groups:
+        return []
+    key, chosen = max(groups.items(), key=lambda item: len({run.results[knob] for run in item[1]}))
+    values = len({run.results[knob] for run in chosen})
+    if len(groups) > 1 and values > 1:
+        told = ", ".join(f"{field} {value}" for field, value in zip(fields, key, strict=True))
+        note(f"the {knob} figure shows the runs with {told} alone: the others differ in more than {knob}")
+    return chosen
 
 
-def draw_samples_of(runs: Sequence[tuple[Results, Arrays]]) -> Figure:
-    sets = {label_of(r): a["samples"] for r, a in runs[:MOST_PANELS]}
-    return draw_sample_sets(sets, runs[0][0]["classes"], runs[0][0]["levels"])
-
-
-def draw_interpolations_of(runs: Sequence[tuple[Results, Arrays]]) -> Figure:
-    return draw_interpolations(
-        [(label_of(r), a["interpolations"][0]) for r, a in runs], runs[0][0]["levels"]
-    )
-
-
-def one_per_label(runs: Sequence[tuple[Results, Arrays]]) -> list[tuple[Results, Arrays]]:
-    """The first seed of each method and gamma; class-NLL first, then by gamma."""
-    firsts: dict[str, tuple[Results, Arrays]] = {}
-    for results, arrays in sorted(runs, key=lambda run: run[0]["seed"]):
-        firsts.setdefault(label_of(results), (results, arrays))
+def side_by_side(runs: Sequence[Evaluated]) -> list[Evaluated]:
+    """The first seed of each setup that has a density; class-NLL first, then by gamma."""
+    firsts: dict[str, Evaluated] = {}
+    sizes = len({(r.results["size"], r.results["sigma"]) for r in runs}) > 1
+    for run in sorted(runs, key=lambda run: run.results["seed"]):
+        firsts.setdefault(label_of(run.results, sizes), run)
     return sorted(
-        firsts.values(), key=lambda run: (run[0]["method"] == "ibinn", float(run[0]["gamma"] or 0))
+        firsts.values(),
+        key=lambda run: (run.results["method"] == "ibinn", float(run.results["gamma"] or 0)),
     )
 
 
-def label_of(results: Results) -> str:
-    """γ = 1, γ = ∞, class-nll, ..."""
-    if results["method"] != "ibinn":
-        return str(results["method"])
-    gamma = float(results["gamma"])
-    return "γ = ∞" if gamma == float("inf") else f"γ = {gamma:g}"
+def a_few(runs: list[Evaluated], name: str, note: Note) -> list[Evaluated]:
+    """At most MOST_PANELS of them, evenly chosen, the first and the last included."""
+    if len(runs) <= MOST_PANELS:
+        return runs
+    note(f"the figure {name} shows {MOST_PANELS} of {len(runs)} runs")
+    return [runs[i] for i in np.linspace(0, len(runs) - 1, MOST_PANELS).round().astype(int)]
+
+
+def labelled(runs: Sequence[Evaluated]) -> dict[str, Evaluated]:
+    sizes = len({(r.results["size"], r.results["sigma"]) for r in runs}) > 1
+    return {label_of(run.results, sizes): run for run in runs}
+
+
+def draw_latents_of(runs: Sequence[Evaluated]) -> Figure:
+    panels = {label: run.arrays for label, run in labelled(runs).items()}
+    return draw_latents(panels, runs[0].results["classes"])
+
+
+def draw_samples_of(runs: Sequence[Evaluated]) -> Figure:
+    sets = {label: run.arrays["samples"] for label, run in labelled(runs).items()}
+    return draw_sample_sets(sets, runs[0].results["classes"], runs[0].results["levels"])
+
+
+def draw_interpolations_of(runs: Sequence[Evaluated]) -> Figure:
+    rows = [(label, run.arrays["interpolations"][0]) for label, run in labelled(runs).items()]
+    return draw_interpolations(rows, runs[0].results["levels"])
+
+
+def label_of(results: Numbers, with_size: bool = False) -> str:
+    """γ = 1, γ = ∞, class-nll, ...; with size and σ where runs differ in them."""
+    gamma = float(results["gamma"] or 0)
+    text = str(results["method"])
+    if text == "ibinn":
+        text = "γ = ∞" if gamma == float("inf") else f"γ = {gamma:g}"
+    if not with_size:
+        return text
+    sigma = "" if results["sigma"] is None else f", σ = {results['sigma']:g}"
+    return f"{text}, {results['size']}{sigma}"

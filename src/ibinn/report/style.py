@@ -1,7 +1,6 @@
 """One look for all figures: colours, marks, panels, text that stays apart. Only `save_figure` writes."""
 
 import io
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,10 +52,7 @@ Arrays = Mapping[str, NDArray[Any]]
 def save_figure(figure: Figure, stem: Path) -> None:
     """Write stem.png and stem.pdf, each whole or not at all."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Glyph .* missing"
-        )  # a class name in a script the font lacks: boxes
+    with rc_context(STYLE):
         for suffix in ("png", "pdf"):
             drawn = io.BytesIO()
             figure.savefig(drawn, format=suffix)

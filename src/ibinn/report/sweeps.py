@@ -92,7 +92,7 @@ def gamma_axis(runs: Sequence[Results]) -> GammaAxis:
     return GammaAxis(low, high, float(gap), bool((gammas == 0).any()), bool(np.isinf(gammas).any()))
 
 
-def draw_gamma_panels(results_list: Sequence[Results]) -> Figure:
+def draw_gamma_panels(results_list: Sequence[Results], score: str = "typicality") -> Figure:
     """The paper's figure 5: five numbers against gamma, IB-INN solid and VIB dotted, means over seeds."""
     sets = ood_sets(results_list)
     panels = [
@@ -100,8 +100,8 @@ def draw_gamma_panels(results_list: Sequence[Results]) -> Figure:
         Panel("Bits/dim ↓", [(("bits_per_dim",), Look())]),
         Panel("Calibration error (%) ↓", [(("calibration", "geo_mean"), Look())]),
         Panel(
-            "OoD detection AUROC (%) ↑",
-            [(("ood", name, "auroc", "typicality"), look) for name, look in sets.items()],
+            f"OoD AUROC by {score} (%) ↑",
+            [(("ood", name, "auroc", score), look) for name, look in sets.items()],
             chance=50,
         ),
         Panel(
@@ -116,7 +116,7 @@ def draw_gamma_panels(results_list: Sequence[Results]) -> Figure:
     return figure
 
 
-def draw_gamma_full(results_list: Sequence[Results]) -> Figure:
+def draw_gamma_full(results_list: Sequence[Results], score: str = "typicality") -> Figure:
     """The appendix's version: every number against gamma, a panel for each out-of-distribution set."""
     sets = ood_sets(results_list)
     first = {
@@ -134,8 +134,8 @@ def draw_gamma_full(results_list: Sequence[Results]) -> Figure:
             Panel(f"{plain(name)} ↑", [(("ood", name, "entropy_increase"), look)])
             for name, look in sets.items()
         ],
-        "AUROC (%)": [
-            Panel(f"{plain(name)} ↑", [(("ood", name, "auroc", "typicality"), look)], chance=50)
+        f"AUROC (%), {score}": [
+            Panel(f"{plain(name)} ↑", [(("ood", name, "auroc", score), look)], chance=50)
             for name, look in sets.items()
         ],
     }

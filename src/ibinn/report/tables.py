@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from ibinn.report import printed
 from ibinn.report.printed import DISCRIMINATIVE, GENERATIVE, IB_INN, NLL, NLL_FIXED, ONLY_X, ONLY_Y, PRINTED
+from ibinn.report.words import CONTROLS
 
 Run = Mapping[str, Any]  # a results.json
 
@@ -177,7 +178,8 @@ def ood_columns(
 
     shared: dict[str, Any] = {"block": block, "higher_is_better": True, "of_classes": of_classes}
     each = [column(f"ood.{one}", one, path=("ood", one, *measure)) for one in sets]
-    return [column("average", "average", mean_of=tuple(each)), *each] if each else []
+    tried = tuple(c for c in each if c.short not in CONTROLS)
+    return [column("average", "average", mean_of=tried or tuple(each)), *each] if each else []
 
 
 def setup_of(run: Run) -> Setup:
@@ -295,7 +297,7 @@ def rounded(mean: float) -> str:
 
 def best(table: Table, column: Column) -> str | None:
     """The best number of our rows as printed; None where fewer than two compete."""
-    rows = [row for row in table.rows if column.key in row.cells and not row.printed]
+    rows = [row for row in table.rows if column.key in row.cells and competes(row)]
     means = sorted(row.cells[column.key].mean for row in rows)
     return rounded(means[-1 if column.higher_is_better else 0]) if len(means) > 1 else None
 
@@ -303,7 +305,12 @@ def best(table: Table, column: Column) -> str | None:
 def is_best(table: Table, row: Row, column: Column) -> bool:
     """Ties, judged as printed, are all best."""
     cell = row.cells.get(column.key)
-    return cell is not None and not row.printed and rounded(cell.mean) == best(table, column)
+    return cell is not None and competes(row) and rounded(cell.mean) == best(table, column)
+
+
+def competes(row: Row) -> bool:
+    """The paper's rows do not, nor does a model that always says the same and is perfectly calibrated so."""
+    return not row.printed and not row.n_not_converged
 
 
 def caption(table: Table) -> str:
@@ -312,8 +319,14 @@ def caption(table: Table) -> str:
     sizes = listed(sorted({run["size"] for run in table.runs}, key=lambda size: position(size, SIZES)))
     told = [f"Results on {table.dataset} ({sizes}), {seeds_told(ours)}. Bold: the best of each column."]
     told.append("Calibration errors have a floor that even a perfect model shows: see results.json.")
+    shown = {column.short for column in table.columns} & {*CONTROLS}
+    controls = f" but the control {listed(sorted(shown))}" if shown else ""
     if any(column.mean_of for column in table.columns):
-        told.append(f"OoD detection: AUROC of the score {table.score}; averages are over the sets shown.")
+        told.append(
+            f"OoD detection: AUROC of the score {table.score}; averages are over the sets shown{controls}."
+        )
+    if len({run["noise"] for run in table.runs} & {"uniform", "gaussian"}) == 2:
+        told.append("With Gaussian noise bits/dim is a plug-in value, with uniform noise an upper bound.")
     if failed := [f"{row.label} ({row.n_not_converged})" for row in ours if row.n_not_converged]:
         told.append(f"Runs that did not learn to classify: {listed(failed)}.")
     if len(ours) < len(table.rows):
