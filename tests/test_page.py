@@ -391,6 +391,7 @@ def titles(results):
 
 WARNINGS = {
     "The training did not converge": {"converged": False},
+    "Some inputs got no answer": {"n_without_answer": 3},
     "Trained with γ = 0": {"gamma": 0.0},
     "Trained with γ = ∞": {"gamma": "inf"},
     "More false alarms than asked for": {"false_alarm_rate__combined": 8.1},

@@ -227,7 +227,12 @@ def density(results: Results) -> str:
 
 def cautions(results: Results) -> list[Note]:
     """What a reader must know before believing the numbers."""
-    notes = [not_converged(results), one_sided_loss(results), many_false_alarms(results)]
+    notes = [
+        not_converged(results),
+        no_answers(results),
+        one_sided_loss(results),
+        many_false_alarms(results),
+    ]
     notes += [near_guessing(results), few_tests(results), few_calibration(results)]
     left_out = (results.get("ood_left_out") or {}).items()
     notes += [
@@ -241,6 +246,13 @@ def not_converged(results: Results) -> Note | None:
         return None
     text = "It is hardly better than always naming the commonest class. Do not use it or compare with it."
     return Note("The training did not converge", text)
+
+
+def no_answers(results: Results) -> Note | None:
+    if not (n := results.get("n_without_answer")):
+        return None
+    text = f"To {n:,} of the test {things(results)} it gave no numbers. They count as errors."
+    return Note("Some inputs got no answer", text)
 
 
 def one_sided_loss(results: Results) -> Note | None:
