@@ -258,6 +258,16 @@ def test_runs_without_results_and_of_several_data_sets(cli, tmp_path):
     assert err.count("the paper has no table for") == 2
 
 
+def test_data_that_has_moved_can_be_named(cli, tmp_path):
+    data = save_digits(tmp_path / "d.npz")
+    assert cli("train", data, "--epochs", "1", "--out", tmp_path / "run")[2] == 0
+    moved = data.rename(tmp_path / "moved.npz")
+    _, err, code = cli("evaluate", tmp_path / "run")
+    assert code == 2
+    assert f"there is no {data}, which the run was trained on; say where it is with --data" in err
+    assert cli("evaluate", tmp_path / "run", "--data", moved, "--ood")[2] == 0
+
+
 def test_sigma_runs_make_the_sigma_figure(cli, tmp_path):
     folders = []
     for sigma in (0.01, 0.05):

@@ -165,12 +165,16 @@ class Evaluate:
 
     def run(self) -> None:
         from ibinn.checkpoint import load_run
-        from ibinn.data.sources import load
+        from ibinn.data.sources import KNOWN, load
 
         if self.batch_size < 1:
             raise ValueError(f"--batch-size is {self.batch_size} but must be 1 or more")
         run = load_run(self.run_folder)
         data = self.data or run.config.data
+        if data not in KNOWN and not Path(data).exists():
+            raise ValueError(
+                f"there is no {data}, which the run was trained on; say where it is with --data"
+            )
         with progress(f"reading {data}") as on_progress:
             dataset = load(data, self.data_dir, run.config.target, on_progress)
         run.pipeline.to(chosen_device(self.device, dataset.is_images))

@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 import torch
@@ -175,4 +176,6 @@ def read_arrays(folder: Path) -> dict[str, Array]:
         with np.load(path, allow_pickle=False) as stored:
             return dict(stored)
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise RunError(f"{path} is damaged; make it again with: ibinn evaluate {folder}") from error
+        raise RunError(
+            f"{path} is damaged; make it again with: ibinn evaluate {quote(str(folder))}"
+        ) from error

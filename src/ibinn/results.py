@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -105,13 +106,17 @@ def read_results(folder: Path) -> dict[str, Any]:
     """The content of a run's results.json; RunError where there is none, or one of another version."""
     path = folder / RESULTS
     if not path.is_file():
-        raise RunError(f"{folder} holds no {RESULTS}; make it with: ibinn evaluate {folder}")
+        raise RunError(f"{folder} holds no {RESULTS}; make it with: ibinn evaluate {quote(str(folder))}")
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise RunError(f"{path} is damaged; make it again with: ibinn evaluate {folder}") from error
+        raise RunError(
+            f"{path} is damaged; make it again with: ibinn evaluate {quote(str(folder))}"
+        ) from error
     if not isinstance(results, dict) or not has_fields(results):
-        raise RunError(f"{path} is of another version; make it again with: ibinn evaluate {folder}")
+        raise RunError(
+            f"{path} is of another version; make it again with: ibinn evaluate {quote(str(folder))}"
+        )
     return results
 
 
