@@ -293,9 +293,8 @@ def draw_interpolations_of(runs: Sequence[Evaluated]) -> Figure:
 def label_of(results: Numbers, with_size: bool = False) -> str:
     """γ = 1, γ = ∞, class-nll, ...; with size and σ where runs differ in them."""
     gamma = float(results["gamma"] or 0)
-    text = {"class-nll": "class-NLL", "class-nll-fixed": "class-NLL reg."}.get(
-        results["method"], results["method"]
-    )
+    method = str(results["method"])
+    text = {"class-nll": "class-NLL", "class-nll-fixed": "class-NLL reg."}.get(method, method)
     if text == "ibinn":
         text = "γ = ∞" if gamma == float("inf") else f"γ = {gamma:g}"
     if not with_size:
