@@ -23,7 +23,6 @@ ROWS: dict[str, list[str]] = {
     "deeper, narrower": ["network.blocks=[12,12]", "network.widths=[32,64]"],
     "shallower, wider": ["network.blocks=[6,6]", "network.widths=[64,128]"],
     "four dense blocks": ["network.dense_blocks=4"],
-    "no dropout": ["network.dropouts=[0,0]", "network.dense_dropout=0"],
     "means ten times as fast": ["recipe.mu_rate=10"],
 }
 GAMMAS = {f"gamma {gamma}": gamma for gamma in (0.2, 1, 4, 16, 64)}
