@@ -17,7 +17,7 @@ from ibinn import Bijection, Chain, dense_flow, image_flow
 from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
-from ibinn.flows.mixing import ActNorm, Permute, Rotate
+from ibinn.flows.mixing import ActNorm, AffineMix, Permute
 from ibinn.flows.subnets import conv_subnet, dense_subnet, light_subnet
 
 
@@ -70,11 +70,16 @@ LAYERS = {
     "fixed scale": Case(lambda s: ActNorm(s[0], scale=0.75, learned=False), images((1, 7), (1, 6))),
     "permutation of channels": Case(lambda s: Permute(s[0], seed=3), images((1, 7), (1, 6))),
     "permutation of features": Case(lambda s: Permute(s[0], seed=3), vectors, (4,)),
-    "rotation of channels": Case(lambda s: Rotate(s[0], seed=3), images((1, 7), (1, 6))),
-    "rotation of features": Case(lambda s: Rotate(s[0], seed=3), vectors, (4,)),
+    "rotation of channels": Case(lambda s: AffineMix(s[0], seed=3, learned=False), images((1, 7), (1, 6))),
+    "rotation of features": Case(lambda s: AffineMix(s[0], seed=3, learned=False), vectors, (4,)),
+    "affine mix of channels": Case(lambda s: AffineMix(s[0], 3, scale=0.75), images((1, 7), (1, 6))),
+    "affine mix of features": Case(lambda s: AffineMix(s[0], 3), vectors, (4,)),
+    "fixed affine mix": Case(lambda s: AffineMix(s[0], 3, 0.75, learned=False), images((1, 7), (1, 6))),
     "cosine transform": Case(DCTPool, images((1, 4), (1, 9))),
     "chain of chains": Case(
-        lambda s: Chain(Rotate(s[0]), Chain(ActNorm(s[0]), AffineCoupling(s[0], dense)), Chain()),
+        lambda s: Chain(
+            AffineMix(s[0], learned=False), Chain(ActNorm(s[0]), AffineCoupling(s[0], dense)), Chain()
+        ),
         vectors,
         (4,),
     ),

@@ -7,6 +7,7 @@ import ibinn
 
 SRC = Path(ibinn.__file__).parent
 ROW = {
+    "allocator": -1,
     "precision": -1,
     "files": -1,
     "config": 0,

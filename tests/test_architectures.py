@@ -9,7 +9,7 @@ from ibinn import dense_flow, image_flow, paper_flow
 from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
-from ibinn.flows.mixing import ActNorm, Permute, Rotate
+from ibinn.flows.mixing import ActNorm, AffineMix, Permute
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def of_type(flow, kind):
 def test_paper_flow_has_the_papers_blocks_in_order(paper):
     """8, down + 24, down + 24, DCT, 2 dense; each block a coupling, a mix and a scale."""
     kinds = [type(layer) for layer in paper.layers]
-    conv, down = [AffineCoupling, Rotate, ActNorm], [DownsampleCoupling, Rotate, ActNorm]
+    conv, down = [AffineCoupling, AffineMix], [DownsampleCoupling, AffineMix]
     dense = [AffineCoupling, Permute, ActNorm]
     assert kinds == 8 * conv + 2 * (down + 24 * conv) + [DCTPool] + 2 * dense
 
@@ -93,10 +93,10 @@ def test_convolutional_couplings_start_as_the_identity():
 
 def test_blocks_have_different_mixes_and_seeds_give_different_networks():
     rotations = [
-        layer.rotation for layer in dense_flow(5, blocks=3, seed=1).layers if type(layer) is Rotate
+        layer.rotation for layer in dense_flow(5, blocks=3, seed=1).layers if type(layer) is AffineMix
     ]
     rotations += [
-        layer.rotation for layer in dense_flow(5, blocks=3, seed=2).layers if type(layer) is Rotate
+        layer.rotation for layer in dense_flow(5, blocks=3, seed=2).layers if type(layer) is AffineMix
     ]
     for i, a in enumerate(rotations):
         for b in rotations[i + 1 :]:
@@ -129,5 +129,5 @@ def test_single_numbers_stand_for_all_resolutions():
 
 
 def test_long_vectors_are_permuted_and_short_ones_rotated():
-    assert of_type(dense_flow(512, blocks=1), Rotate)
+    assert of_type(dense_flow(512, blocks=1), AffineMix)
     assert of_type(dense_flow(513, blocks=1), Permute)

@@ -20,7 +20,7 @@ from ibinn import (
 from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
-from ibinn.flows.mixing import ActNorm, Permute, Rotate
+from ibinn.flows.mixing import ActNorm, AffineMix, Permute
 from ibinn.flows.subnets import conv_subnet, dense_subnet
 from ibinn.objectives import ci_xz, ci_y, ci_yz, smooth_labels
 
@@ -131,7 +131,10 @@ MISTAKES = {
         lambda: vector_model().half().log_q_x(torch.zeros(4, 3)),
         "torch.autocast",
     ),
-    "float32 for a float64 rotation": (lambda: Rotate(3)(torch.zeros(4, 3).float()), "torch.float64"),
+    "float32 for a float64 rotation": (
+        lambda: AffineMix(3, learned=False)(torch.zeros(4, 3).float()),
+        "torch.float64",
+    ),
     "float32 for the inverse of a scale": (
         lambda: ActNorm(3).inverse(torch.zeros(4, 3).float()),
         "torch.float64",
@@ -168,9 +171,9 @@ MISTAKES = {
     "scale of 0": (lambda: ActNorm(3, scale=0.0), "scale > 0"),
     "fixed scale from data": (lambda: ActNorm(3, learned=False, data_init=True), "learned=True"),
     "scale, wrong channels": (lambda: ActNorm(3)(torch.zeros(2, 4)), "built for 3"),
-    "rotation, wrong channels": (lambda: Rotate(3)(torch.zeros(2, 4)), "built for 3"),
+    "rotation, wrong channels": (lambda: AffineMix(3, learned=False)(torch.zeros(2, 4)), "built for 3"),
     "permutation, wrong channels": (lambda: Permute(3).inverse(torch.zeros(2, 4)), "built for 3"),
-    "rotation of nothing": (lambda: Rotate(0), "n_channels is 0"),
+    "rotation of nothing": (lambda: AffineMix(0, learned=False), "n_channels is 0"),
     "permutation of nothing": (lambda: Permute(0), "n_channels is 0"),
     "DCT of another size": (lambda: DCTPool((3, 4, 4))(torch.zeros(2, 3, 4, 5)), r"\(3, 4, 5\)"),
     "DCT of an empty image": (lambda: DCTPool((3, 0, 4)), "at least 1"),

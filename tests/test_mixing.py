@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from ibinn.flows.mixing import ActNorm, Permute, Rotate
+from ibinn.flows.mixing import ActNorm, AffineMix, Permute
 
 
 @pytest.mark.parametrize("shape", [(64, 3), (16, 3, 4, 5)], ids=["vectors", "images"])
@@ -55,16 +55,16 @@ def test_fixed_scale_has_no_parameters_but_is_saved():
 
 @given(n=st.integers(1, 40), seed=st.integers(0, 2**31))
 def test_rotation_is_orthogonal_and_from_its_seed(n, seed):
-    rotation = Rotate(n, seed).rotation
+    rotation = AffineMix(n, seed, learned=False).rotation
     assert_close(rotation @ rotation.T, torch.eye(n))
-    assert torch.equal(rotation, Rotate(n, seed).rotation)
+    assert torch.equal(rotation, AffineMix(n, seed, learned=False).rotation)
     if n > 1:
-        assert not torch.equal(rotation, Rotate(n, seed + 1).rotation)
+        assert not torch.equal(rotation, AffineMix(n, seed + 1, learned=False).rotation)
 
 
 def test_rotations_are_uniform():
     """Haar: every entry has mean 0 and variance 1/n. Without the sign correction the diagonal does not."""
-    draws = torch.stack([Rotate(3, seed).rotation for seed in range(4000)])
+    draws = torch.stack([AffineMix(3, seed, learned=False).rotation for seed in range(4000)])
     assert_close(draws.mean(0), torch.zeros(3, 3), atol=0.04, rtol=0)
     assert_close(draws.var(0), torch.full((3, 3), 1 / 3), atol=0.03, rtol=0)
 
@@ -73,7 +73,7 @@ def test_drawing_a_mix_leaves_torchs_generator_alone():
     torch.manual_seed(1)
     expected = torch.randn(3)
     torch.manual_seed(1)
-    Rotate(5, seed=3), Permute(5, seed=3)
+    AffineMix(5, seed=3, learned=False), Permute(5, seed=3)
     assert torch.equal(torch.randn(3), expected)
 
 

@@ -18,7 +18,7 @@ from torch.testing import assert_close
 
 from ibinn import Chain, GaussianMixture, GenerativeClassifier, dense_flow, loss_x, loss_y
 from ibinn.flows.coupling import AffineCoupling
-from ibinn.flows.mixing import ActNorm, Rotate
+from ibinn.flows.mixing import ActNorm, AffineMix
 from ibinn.objectives import ci_xz, ci_yz
 
 GRID = torch.linspace(-25, 25, 20_001)
@@ -256,7 +256,10 @@ def smooth_model():
     def subnet(n_in, n_out):
         return nn.Sequential(nn.Linear(n_in, 16), nn.Tanh(), nn.Linear(16, n_out))
 
-    blocks = [Chain(AffineCoupling(2, subnet, clamp=2.0, slope=1.0), Rotate(2, seed)) for seed in range(3)]
+    blocks = [
+        Chain(AffineCoupling(2, subnet, clamp=2.0, slope=1.0), AffineMix(2, seed, learned=False))
+        for seed in range(3)
+    ]
     return GenerativeClassifier(Chain(*blocks), GaussianMixture(2, 2))
 
 

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ibinn.allocator import keep_freed_memory
     from ibinn.flows.base import Bijection, Chain
     from ibinn.mixture import GaussianMixture
     from ibinn.models.architectures import dense_flow, image_flow, paper_flow
@@ -22,6 +23,7 @@ __all__ = [
     "dense_flow",
     "ib_loss",
     "image_flow",
+    "keep_freed_memory",
     "loss_x",
     "loss_y",
     "paper_flow",
@@ -38,6 +40,7 @@ HOME = {
     "dense_flow": "ibinn.models.architectures",
     "ib_loss": "ibinn.objectives",
     "image_flow": "ibinn.models.architectures",
+    "keep_freed_memory": "ibinn.allocator",
     "loss_x": "ibinn.objectives",
     "loss_y": "ibinn.objectives",
     "paper_flow": "ibinn.models.architectures",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
+from ibinn.allocator import keep_freed_memory
 from ibinn.config import Method, Precision, RunConfig, Size
 
 if TYPE_CHECKING:
@@ -110,6 +111,9 @@ class Train:
     save_every: float = 30.0
     """Seconds between two checkpoints."""
 
+    constant_memory: bool = False
+    """Recompute activations from the flow's inverse: memory does not grow with depth, time does by a third."""
+
     tensorboard: bool = False
     """Write the epochs' numbers for TensorBoard too."""
 
@@ -121,20 +125,14 @@ class Train:
         with progress(f"reading {self.data}") as on_progress:
             dataset = load(self.data, self.data_dir, self.target, on_progress)
         splits = split(dataset, self.seed)
-        config = configure(
-            dataset,
-            len(splits.train),
-            self.size,
-            method=self.method,
-            gamma=self.gamma,
-            seed=self.seed,
-            priors=self.priors,
-            precision=self.precision,
-            target=self.target,
-        )
+        names = ("method", "gamma", "seed", "priors", "precision", "target")
+        choices = {name: getattr(self, name) for name in names}
+        config = configure(dataset, len(splits.train), self.size, **choices)
         settings = tuple(itertools.chain(*self.set))
         if self.epochs is not None:
             settings += (f"recipe.epochs={self.epochs}",)
+        if self.constant_memory:
+            settings += ("recipe.constant_memory=true",)
         config = override(dataclasses.replace(config, data=self.data), settings)
         folder = self.out or Path("runs", default_name(config))
         train_and_tell(config, dataset, splits, folder, self)
@@ -435,7 +433,9 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a class called "ä" on an ASCII terminal
     try:
-        parse(arguments).run()
+        command = parse(arguments)
+        keep_freed_memory()
+        command.run()
     except BrokenPipeError:  # the reader, say `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush would fail again
         raise SystemExit(141) from None

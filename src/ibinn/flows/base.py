@@ -6,6 +6,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from ibinn.flows.recompute import gradients, recomputed
+
+# x, its gradient, and those of the parameters
+Back = tuple[Tensor, Tensor, dict[nn.Parameter, Tensor]]
+
 
 class Bijection(nn.Module, ABC):
     """An invertible map x -> z with a tractable Jacobian.
@@ -26,9 +31,35 @@ class Bijection(nn.Module, ABC):
     def inverse(self, z: Tensor) -> Tensor:
         """z (B, ...) -> the x with forward(x)[0] == z."""
 
+    def step_back(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> Back:
+        """x, its gradient and those of the parameters, from z and the gradients of z and log_det.
+
+        What the backward pass does where no activations were kept. A layer that can do better than inverse,
+        forward and autograd overrides it.
+        """
+        with torch.no_grad():
+            x = self.inverse(z)
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            again, log_det = self(x)
+        return x.detach(), *gradients([again, log_det], [grad_z, grad_log_det], x, self)
+
+
+class Isometry(Bijection):
+    """A fixed orthogonal map: log_det = 0, no parameters, and gradients go back as the values do."""
+
+    def step_back(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> Back:
+        return self.inverse(z), self.inverse(grad_z), {}
+
 
 class Chain(Bijection):
-    """Layers applied one after the other; their log-dets add up."""
+    """Layers applied one after the other; their log-dets add up.
+
+    With constant_memory set, training keeps no activations and recomputes them on the way back, at about a third
+    more time; see recompute.py.
+    """
+
+    constant_memory = False
 
     def __init__(self, *layers: Bijection) -> None:
         super().__init__()
@@ -41,6 +72,8 @@ class Chain(Bijection):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.constant_memory and torch.is_grad_enabled():
+            return recomputed(self, x)
         total = x.new_zeros(x.shape[0])
         for layer in self.layers:
             x, log_det = layer(x)

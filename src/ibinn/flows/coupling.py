@@ -5,7 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ibinn.flows.base import Bijection, check_channels, check_input
+from ibinn.flows.base import Back, Bijection, check_channels, check_input
+from ibinn.flows.fused import log_scale, scale_and_shift
+from ibinn.flows.recompute import gradients
 from ibinn.flows.subnets import Subnet
 from ibinn.precision import full_precision
 
@@ -38,19 +40,50 @@ class AffineCoupling(Bijection):
         """Channels of log_s and of t: the active ones."""
         return self.n_channels - self.n_passive
 
-    def scale_and_shift(self, x1: Tensor) -> tuple[Tensor, Tensor]:
-        """log_s and t, in float32 or better also where the subnet runs in half precision."""
+    def raw_and_shift(self, x1: Tensor) -> tuple[Tensor, Tensor]:
+        """raw and t, in float32 or better also where the subnet runs in half precision."""
         raw, t = full_precision(self.subnet(x1)).chunk(2, dim=1)
-        return self.clamp * torch.tanh(self.slope * raw), t
+        return raw, t
+
+    def coarse(self, x: Tensor) -> Tensor:
+        """From the resolution of x to that of z: the same."""
+        return x
+
+    def fine(self, z: Tensor) -> Tensor:
+        """The inverse of coarse."""
+        return z
+
+    def split(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """z1 and z2."""
+        factor = self.n_outputs // (self.n_channels - self.n_passive)
+        check_input(self, z, factor * self.n_channels, self.ndim)
+        z1, z2 = z.tensor_split([factor * self.n_passive], dim=1)
+        return z1, z2
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         check_input(self, x, self.n_channels, self.ndim)
-        x1, x2 = x.tensor_split([self.n_passive], dim=1)
-        log_s, t = self.scale_and_shift(x1)
-        return torch.cat([x1, x2 * log_s.exp() + t], dim=1), log_s.flatten(1).sum(1)
+        x1, x2 = torch.split(x, [self.n_passive, self.n_channels - self.n_passive], dim=1)
+        out = full_precision(self.subnet(x1))
+        z2, log_det = scale_and_shift(self.coarse(x2), out, self.clamp, self.slope)
+        return torch.cat([self.coarse(x1), z2], dim=1), log_det
 
     def inverse(self, z: Tensor) -> Tensor:
-        check_input(self, z, self.n_channels, self.ndim)
-        z1, z2 = z.tensor_split([self.n_passive], dim=1)
-        log_s, t = self.scale_and_shift(z1)
-        return torch.cat([z1, (z2 - t) * (-log_s).exp()], dim=1)
+        z1, z2 = self.split(z)
+        raw, t = self.raw_and_shift(x1 := self.fine(z1))
+        return torch.cat([x1, self.fine((z2 - t) * log_scale(raw, -self.clamp, self.slope).exp())], dim=1)
+
+    def step_back(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> Back:
+        """One call of the subnet serves both the inverse and the gradients."""
+        (z1, z2), (g1, g2) = self.split(z), self.split(grad_z)
+        with torch.enable_grad():
+            x1 = self.fine(z1).detach().requires_grad_()
+            raw, t = self.raw_and_shift(x1)
+            log_s = log_scale(raw, self.clamp, self.slope)
+        with torch.no_grad():
+            s = log_s.exp()
+            x2 = (z2 - t) / s
+            grad_x2 = g2 * s
+            grad_log_s = torch.addcmul(grad_log_det.reshape(-1, *[1] * (z.ndim - 1)), grad_x2, x2)
+        grad_x1, mine = gradients([log_s, t], [grad_log_s, g2], x1, self)
+        x = torch.cat([x1.detach(), self.fine(x2)], dim=1)
+        return x, torch.cat([self.fine(g1) + grad_x1, self.fine(grad_x2)], dim=1), mine

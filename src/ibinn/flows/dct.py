@@ -5,11 +5,11 @@ import math
 import torch
 from torch import Tensor
 
-from ibinn.flows.base import Bijection, check_dtype, check_input
+from ibinn.flows.base import Isometry, check_dtype, check_input
 from ibinn.precision import as_default, autocast_off, full_precision
 
 
-class DCTPool(Bijection):
+class DCTPool(Isometry):
     """2-D DCT-II of each channel, orthonormal, then flatten: (C, H, W) <-> (C*H*W,). log_det = 0.
 
     The first coefficient of a channel is its mean times sqrt(H*W), which is why this replaces

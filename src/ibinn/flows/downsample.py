@@ -1,13 +1,12 @@
 """Halving the resolution: i-RevNet's squeeze (Jacobsen et al. 2018), the paper's downsampling coupling."""
 
-import torch
 from torch import Tensor
 
-from ibinn.flows.base import Bijection, check_floating, check_input
+from ibinn.flows.base import Bijection, Isometry, check_floating
 from ibinn.flows.coupling import AffineCoupling
 
 
-class Squeeze(Bijection):
+class Squeeze(Isometry):
     """Space to channels: each 2x2 patch becomes four channels, (C, H, W) <-> (4C, H/2, W/2)."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -31,20 +30,12 @@ class DownsampleCoupling(AffineCoupling):
     def n_outputs(self) -> int:
         return 4 * (self.n_channels - self.n_passive)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        check_input(self, x, self.n_channels)
+    def coarse(self, x: Tensor) -> Tensor:
         check_sides(self, x)
-        x1, x2 = x.tensor_split([self.n_passive], dim=1)
-        log_s, t = self.scale_and_shift(x1)
-        z2 = squeeze(x2) * log_s.exp() + t
-        return torch.cat([squeeze(x1), z2], dim=1), log_s.flatten(1).sum(1)
+        return squeeze(x)
 
-    def inverse(self, z: Tensor) -> Tensor:
-        check_input(self, z, 4 * self.n_channels, self.ndim)
-        z1, z2 = z.tensor_split([4 * self.n_passive], dim=1)
-        x1 = unsqueeze(z1)
-        log_s, t = self.scale_and_shift(x1)
-        return torch.cat([x1, unsqueeze((z2 - t) * (-log_s).exp())], dim=1)
+    def fine(self, z: Tensor) -> Tensor:
+        return unsqueeze(z)
 
 
 def squeeze(x: Tensor) -> Tensor:

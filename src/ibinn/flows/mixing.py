@@ -4,9 +4,13 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from ibinn.flows.base import Bijection, check_channels, check_dtype, check_input
+from ibinn.flows.base import Back, Bijection, Isometry, check_channels, check_dtype, check_input
+from ibinn.flows.fused import Mix, is_plain
 from ibinn.precision import as_default, autocast_off, full_precision
+
+NARROW = 4  # channels up to which several pixels are mixed in one row
 
 
 class ActNorm(Bijection):
@@ -62,8 +66,18 @@ class ActNorm(Bijection):
         check_dtype(self, z, self.log_scale.dtype)
         return (z - per_channel(self.shift, z)) * per_channel((-self.log_scale).exp(), z)
 
+    def step_back(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> Back:
+        with torch.no_grad():
+            x, grad_x = self.inverse(z), grad_z * per_channel(self.log_scale.exp(), z)
+            if not isinstance(self.log_scale, nn.Parameter) or not isinstance(self.shift, nn.Parameter):
+                return x, grad_x, {}
+            others = [0, *range(2, z.ndim)]
+            grad_scale = (grad_x * x).sum(others) + grad_log_det.sum() * z.shape[2:].numel()
+            mine = {self.log_scale: grad_scale, self.shift: grad_z.sum(others)}
+        return x, grad_x, {p: g for p, g in mine.items() if p.requires_grad}
 
-class Permute(Bijection):
+
+class Permute(Isometry):
     """A fixed random order of the channels, from a seed. Volume-preserving."""
 
     order: Tensor
@@ -85,29 +99,61 @@ class Permute(Bijection):
         return z[:, self.order.argsort()]
 
 
-class Rotate(Bijection):
-    """A fixed random orthogonal mix of the channels ("soft permutation"), from a seed.
+class AffineMix(Bijection):
+    """z = exp(log_scale) * (Q x) + shift: a fixed orthogonal mix, then a scale and shift per channel.
 
-    The matrix is drawn uniformly (Haar), so its log|det| is 0 and its inverse the transpose.
+    Q, a "soft permutation", is drawn from a seed, uniformly (Haar): its log|det| is 0, its inverse the transpose.
+    All is one matrix product. learned=False keeps `scale` and a zero shift for ever.
     """
 
     rotation: Tensor
+    log_scale: Tensor
+    shift: Tensor
 
-    def __init__(self, n_channels: int, seed: int = 0) -> None:
+    def __init__(self, n_channels: int, seed: int = 0, scale: float = 1.0, learned: bool = True) -> None:
         super().__init__()
         check_channels(self, n_channels)
+        if not scale > 0:
+            raise ValueError(f"scale is {scale} but AffineMix needs a scale > 0")
         self.n_channels = n_channels
         self.register_buffer("rotation", random_orthogonal(n_channels, seed))
+        log_scale, shift = torch.full((n_channels,), math.log(scale)), torch.zeros(n_channels)
+        if learned:
+            self.log_scale, self.shift = nn.Parameter(log_scale), nn.Parameter(shift)
+        else:
+            self.register_buffer("log_scale", log_scale)
+            self.register_buffer("shift", shift)
+
+    @property
+    def matrix(self) -> Tensor:
+        return self.log_scale.exp()[:, None] * self.rotation
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         check_input(self, x, self.n_channels)
-        check_dtype(self, x, self.rotation.dtype)
-        return mix_channels(x, self.rotation), x.new_zeros(x.shape[0])
+        check_dtype(self, x, self.log_scale.dtype)
+        log_det = (self.log_scale.sum() * x.shape[2:].numel()).expand(x.shape[0])
+        if is_plain():
+            return mix_channels(x, self.matrix, self.shift), log_det
+        z = Mix.apply(x, self.rotation, self.log_scale, self.shift, mix_channels)  # type: ignore[no-untyped-call]
+        return z, log_det
 
     def inverse(self, z: Tensor) -> Tensor:
         check_input(self, z, self.n_channels)
-        check_dtype(self, z, self.rotation.dtype)
-        return mix_channels(z, self.rotation.T)
+        check_dtype(self, z, self.log_scale.dtype)
+        back = self.rotation.T * (-self.log_scale).exp()
+        return mix_channels(z, back, -(back * self.shift).sum(1))
+
+    def step_back(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> Back:
+        with torch.no_grad():
+            x, grad_x = self.inverse(z), mix_channels(grad_z, self.matrix.T)
+            if not isinstance(self.log_scale, nn.Parameter) or not isinstance(self.shift, nn.Parameter):
+                return x, grad_x, {}
+            others = [0, *range(2, z.ndim)]
+            grad_shift = grad_z.sum(others)
+            grad_scale = (grad_z * z).sum(others) - grad_shift * self.shift
+            grad_scale = grad_scale + grad_log_det.sum() * z.shape[2:].numel()
+            mine = {self.log_scale: grad_scale, self.shift: grad_shift}
+        return x, grad_x, {p: g for p, g in mine.items() if p.requires_grad}
 
 
 def per_channel(values: Tensor, x: Tensor) -> Tensor:
@@ -115,14 +161,23 @@ def per_channel(values: Tensor, x: Tensor) -> Tensor:
     return values if x.ndim == 2 else values[:, None, None]
 
 
-def mix_channels(x: Tensor, matrix: Tensor) -> Tensor:
-    """matrix @ (the channels of x), at every position; never in half precision."""
+def mix_channels(x: Tensor, matrix: Tensor, shift: Tensor | None = None) -> Tensor:
+    """matrix @ (the channels of x) + shift, at every position; never in half precision.
+
+    Images come out channels-last in memory, which convolutions like, and go in so without a copy.
+    """
     with autocast_off(x):
         x = full_precision(x)
         if x.ndim == 2:
-            return x @ matrix.T
+            return F.linear(x, matrix, shift)
+        batch, channels, height, width = x.shape
+        pixels = math.gcd(height * width, 8) if channels <= NARROW and not is_plain() else 1
+        if pixels > 1:  # matrix products are slow where rows are short: take several pixels as one row
+            matrix = torch.block_diag(*[matrix] * pixels)  # type: ignore[no-untyped-call]
+            shift = None if shift is None else shift.repeat(pixels)
         # Not a 1x1 convolution: GPUs run those in TF32 unless told otherwise, with 10 bits of mantissa.
-        return (matrix @ x.flatten(2)).reshape(x.shape)
+        rows = x.permute(0, 2, 3, 1).reshape(-1, pixels * channels)
+        return F.linear(rows, matrix, shift).view(batch, height, width, channels).permute(0, 3, 1, 2)
 
 
 def random_orthogonal(n: int, seed: int) -> Tensor:

@@ -14,7 +14,7 @@ from ibinn.flows.base import Bijection, Chain
 from ibinn.flows.coupling import AffineCoupling, SubnetFactory
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
-from ibinn.flows.mixing import ActNorm, Permute, Rotate
+from ibinn.flows.mixing import ActNorm, AffineMix, Permute
 from ibinn.flows.subnets import conv_subnet, dense_subnet, light_subnet
 
 Shape = tuple[int, int, int]
@@ -175,12 +175,10 @@ def block(
     learn_scale: bool = True,
 ) -> list[Bijection]:
     """A coupling, a fixed mix of its n_channels outputs, and a per-channel scale and shift."""
-    mix = Rotate if n_channels <= LARGEST_ROTATION else Permute
-    return [
-        coupling,
-        mix(n_channels, seed=1000 * seed + number),
-        ActNorm(n_channels, scale, learned=learn_scale),
-    ]
+    seed = 1000 * seed + number
+    if n_channels <= LARGEST_ROTATION:
+        return [coupling, AffineMix(n_channels, seed, scale, learn_scale)]
+    return [coupling, Permute(n_channels, seed), ActNorm(n_channels, scale, learn_scale)]
 
 
 def possible_halvings(shape: Shape) -> int:

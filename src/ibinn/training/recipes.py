@@ -137,10 +137,10 @@ def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     ]
     groups = [group for group in groups if group["params"]]
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.99))
+        return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.99), fused=True)
     for group in groups:
         group["momentum"] = 0.0 if group["params"] is mu else 0.9
-    return torch.optim.SGD(groups, lr=recipe.learning_rate)
+    return torch.optim.SGD(groups, lr=recipe.learning_rate, fused=True)
 
 
 def rate_factor(schedule: str, done: float) -> float:

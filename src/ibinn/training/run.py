@@ -267,6 +267,10 @@ def check_settings(config: RunConfig, dataset: Dataset) -> None:
             f"{config.data} has {n_values} values per input but the network takes {LARGEST_INPUT} at most; "
             f"make the images smaller, say 64 x 64 pixels"
         )
+    if recipe.constant_memory and config.method in ("resnet", "vib"):
+        raise ConfigError(
+            f"constant memory needs the inverse of a flow, which {config.method} has not; leave it out"
+        )
     if not dataset.is_images:
         if config.precision == "bf16":
             raise ConfigError("tables are computed in float64; leave out --precision bf16")
