@@ -21,14 +21,24 @@ format: .venv/installed-test
 	$(BIN)/ruff check --fix .
 
 # The same properties over many more random cases, new ones each time.
+# Then the suite with every fast path left out.
 soak: .venv/installed-test
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest
+	IBINN_PLAIN=1 $(BIN)/python -m pytest
 
-bench: .venv/installed
+# About 20 minutes on two cores with nothing else running. Writes benchmarks/results and the tables of
+# docs/performance.md.
+bench: .venv/installed-bench
 	$(BIN)/python benchmarks/coupling_start.py
 	$(BIN)/python benchmarks/folder.py
 	$(BIN)/python benchmarks/augment.py
 	$(BIN)/python benchmarks/loop.py
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/step_profile.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/rivals.py
+	$(BIN)/python benchmarks/tables.py
 
 # The trainings behind the numbers in docs/recipes.md, about 70 min on two cores; fashion_mnist has to be where
 # `ibinn data` finds it. What is finished is not trained again.
@@ -51,6 +61,10 @@ clean:
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@
+
+.venv/installed-bench: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	touch $@ .venv/installed
 
 .venv/installed-test: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'

@@ -1,0 +1,100 @@
+"""Memory and time of training against depth: activations kept, recomputed (constant memory), and FrEIA.
+
+    python benchmarks/memory.py
+
+Each measurement is a process of its own: it builds a network of so many coupling blocks on 16 x 16 images of 12
+channels, with its optimiser, and then makes training steps. Told is the peak above what the process held when the
+model was built, and the best time of a step. About five minutes.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from turns import save
+
+SHAPE, WIDTH = (12, 16, 16), 32
+KINDS = ("activations kept", "constant memory", "FrEIA")
+
+
+def measure(kind: str, blocks: int, batch: int, steps: int) -> dict[str, float]:
+    """In this process: MB above the built model, and seconds of a step."""
+    import torch
+    from torch import nn
+
+    from ibinn.flows.base import Chain
+    from ibinn.flows.coupling import AffineCoupling
+    from ibinn.flows.subnets import conv_subnet
+    from ibinn.models.architectures import block
+
+    torch.manual_seed(0)
+    subnet = partial(conv_subnet, width=WIDTH)
+    if kind == "FrEIA":
+        import FrEIA.framework as ff
+        import FrEIA.modules as fm
+
+        flow: nn.Module = ff.SequenceINN(*SHAPE)
+        for _ in range(blocks):
+            flow.append(fm.AllInOneBlock, subnet_constructor=subnet, affine_clamping=0.7, permute_soft=True)
+    else:
+        layers = [
+            layer for i in range(blocks) for layer in block(AffineCoupling(12, subnet), 12, i, scale=0.95)
+        ]
+        flow = Chain(*layers).to(memory_format=torch.channels_last)
+        flow.constant_memory = kind == "constant memory"
+    optimizer = torch.optim.SGD(flow.parameters(), lr=1e-4, momentum=0.9, fused=True)
+    for p in flow.parameters():  # momentum and gradients belong to what is built
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    x = torch.randn(batch, *SHAPE)
+    before, times = resident(), []
+    for _ in range(steps):
+        start = time.perf_counter()
+        z, log_det = flow(x)
+        optimizer.zero_grad(set_to_none=False)
+        (0.5 * z.flatten(1).square().sum(1) - log_det).mean().backward()
+        nn.utils.clip_grad_norm_(flow.parameters(), 1.0)
+        optimizer.step()
+        times.append(time.perf_counter() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"peak_mb": peak - before, "seconds": min(times)}
+
+
+def resident() -> float:
+    """MB that this process holds now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--blocks", type=int, nargs="+", default=[16, 64, 128])
+    parser.add_argument("--child", nargs=2, metavar=("KIND", "BLOCKS"))
+    options = parser.parse_args()
+    if options.child:
+        kind, blocks = options.child
+        print(json.dumps(measure(kind, int(blocks), options.batch, options.steps)))
+        return
+    rows = []
+    settings = ["--batch", str(options.batch), "--steps", str(options.steps)]
+    for blocks in options.blocks:
+        for kind in KINDS:
+            command = [sys.executable, __file__, *settings, "--child", kind, str(blocks)]
+            found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            rows.append({"kind": kind, "blocks": blocks, **found})
+            print(
+                f"{blocks:4} blocks  {kind:17} {found['peak_mb']:7.0f} MB  {found['seconds']:6.2f} s",
+                flush=True,
+            )
+    save("memory", rows, batch=options.batch, shape=SHAPE)
+
+
+if __name__ == "__main__":
+    main()
