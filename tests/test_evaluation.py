@@ -15,7 +15,7 @@ from trainings import few_digits, trained, two_moons
 
 from ibinn.data.dataset import Dataset, Part
 from ibinn.data.ood import ood_set, permuted, usual_sets
-from ibinn.evaluation import Judged, by_class, evaluate, read_test
+from ibinn.evaluation import Judged, by_class, evaluate, judge, on_outliers, read_test
 from ibinn.exploration import explore, read_arrays, write_arrays
 from ibinn.metrics.calibration import calibration_errors, calibration_floor, pairs_per_bin, true_per_bin
 from ibinn.metrics.likelihood import paper_convention_offset
@@ -212,6 +212,17 @@ def test_the_usual_sets_fit_the_data():
     assert "mnist" in usual_sets("fashion_mnist", (28, 28, 1))
     assert "mnist" not in usual_sets("mnist", (28, 28, 1))
     assert usual_sets("x", (7,)) == ("permuted",)
+
+
+def test_a_set_made_from_the_test_inputs_is_resampled_together_with_them(run):
+    """Inputs that were not changed at all: paired, no resample sees a difference; as a set of others, all do."""
+    seen = judge(run, read_test(run, DIGITS).x)
+    _, together = on_outliers(run, seen, seen, paired=True)
+    assert together["entropy_increase"] == (0, 0)
+    assert together["auroc.typicality"] == (50, 50)
+    _, apart = on_outliers(run, seen, seen, paired=False)
+    assert apart["entropy_increase"][0] < 0 < apart["entropy_increase"][1]
+    assert apart["auroc.typicality"][0] < 50 < apart["auroc.typicality"][1]
 
 
 def test_exploration_has_the_models_own_geometry(run):
