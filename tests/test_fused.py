@@ -142,6 +142,29 @@ def test_batch_norm_in_training_or_without_statistics_is_not_folded():
             assert_close(net(x), F.batch_norm(conv(x), None, None, training=True))
 
 
+UNUSUAL = {
+    "padding": (nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect"), nn.BatchNorm2d(4)),
+    "no weights": (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, affine=False)),
+    "dilation and groups": (nn.Conv2d(3, 6, 3, dilation=2, groups=3), nn.BatchNorm2d(6)),
+}
+
+
+@pytest.mark.parametrize("pair", UNUSUAL.values(), ids=UNUSUAL)
+def test_unusual_convolutions_and_batch_norms_keep_their_meaning(pair):
+    net, x = used(Subnet(*pair, nn.ReLU(), ndim=4)), torch.randn(ENOUGH, 3, 6, 6)
+    with torch.no_grad():
+        assert_close(net(x), nn.Sequential(*net)(x))
+
+
+def test_hooks_are_called():
+    net, seen = used(conv_subnet(3, 4, 8)), []
+    norm = next(m for m in net if isinstance(m, nn.BatchNorm2d))
+    norm.register_forward_hook(lambda *_: seen.append(1))
+    with torch.no_grad():
+        net(torch.randn(ENOUGH, 3, 6, 6))
+    assert seen == [1]
+
+
 def test_answers_in_float32_are_those_of_the_plain_formulas(plain):
     """Probabilities to 1e-5, log q(x) to a relative 1e-5, samples to 1e-4."""
     torch.manual_seed(5)

@@ -64,7 +64,8 @@ def small_config(dataset, method="ibinn", gamma=1.0, seed=0, network=None, prior
     )
 
 
-def trained(folder, dataset=None, watcher=None, resume=False, **settings):
+def trained(folder, dataset=None, watcher=None, resume=False, constant_memory=False, **settings):
     dataset = dataset or few_digits()
     config = small_config(dataset, **settings)
-    return train(config, dataset, split(dataset, config.seed), folder, watcher or Silent(), resume)
+    how = {"resume": resume, "constant_memory": constant_memory}
+    return train(config, dataset, split(dataset, config.seed), folder, watcher or Silent(), **how)

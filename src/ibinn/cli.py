@@ -131,8 +131,6 @@ class Train:
         settings = tuple(itertools.chain(*self.set))
         if self.epochs is not None:
             settings += (f"recipe.epochs={self.epochs}",)
-        if self.constant_memory:
-            settings += ("recipe.constant_memory=true",)
         config = override(dataclasses.replace(config, data=self.data), settings)
         folder = self.out or Path("runs", default_name(config))
         train_and_tell(config, dataset, splits, folder, self)
@@ -249,7 +247,8 @@ def train_and_tell(
     board = Board(folder) if command.tensorboard else None
     lines = Lines(config.recipe.epochs, min(config.recipe.batch_size, len(splits.train)), board)
     try:
-        run = train(config, dataset, splits, folder, lines, command.resume, device, command.save_every)
+        how = (command.resume, device, command.save_every, command.constant_memory)
+        run = train(config, dataset, splits, folder, lines, *how)
     except Stopped as stop:
         lines.close()
         print(f"ibinn: {stop}; saved in {folder}, the same command with --resume goes on", file=sys.stderr)

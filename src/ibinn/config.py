@@ -80,12 +80,11 @@ class Network:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained. From noise to jitter it is about images.
+    """How a network is trained. From noise on, it is about images.
 
     learning_rate is the peak; the means get mu_rate times it. clip is for the norm of the gradient, smoothing for
     the labels; ema is the memory of the moving average, 0 for none. When the validation loss has not fallen
     for `patience` epochs training stops, and the best epoch is kept; with patience 0 the last one is.
-    constant_memory keeps no activations and recomputes them from the flow's inverse.
     """
 
     epochs: int
@@ -106,7 +105,6 @@ class Recipe:
     crop: int = 0
     rotation: float = 0.0
     jitter: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    constant_memory: bool = False
 
     def __post_init__(self) -> None:
         at_least("epochs", self.epochs, 1)

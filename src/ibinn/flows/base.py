@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ibinn.flows.recompute import gradients, recomputed
+from ibinn.flows.recompute import gradients, random_state, recomputed, same_draws
 
 # x, its gradient, and those of the parameters
 Back = tuple[Tensor, Tensor, dict[nn.Parameter, Tensor]]
@@ -37,9 +37,10 @@ class Bijection(nn.Module, ABC):
         What the backward pass does where no activations were kept. A layer that can do better than inverse,
         forward and autograd overrides it.
         """
+        state = random_state(self, z)
         with torch.no_grad():
             x = self.inverse(z)
-        with torch.enable_grad():
+        with torch.enable_grad(), same_draws(state, z):
             x = x.detach().requires_grad_()
             again, log_det = self(x)
         return x.detach(), *gradients([again, log_det], [grad_z, grad_log_det], x, self)
@@ -72,7 +73,7 @@ class Chain(Bijection):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if self.constant_memory and torch.is_grad_enabled():
+        if self.constant_memory and torch.is_grad_enabled() and not torch.compiler.is_compiling():
             return recomputed(self, x)
         total = x.new_zeros(x.shape[0])
         for layer in self.layers:

@@ -36,7 +36,7 @@ def log_scale(raw: Tensor, clamp: float, slope: float) -> Tensor:
 
 def affine(x: Tensor, scale: float, shift: float) -> Tensor:
     """scale * x + shift in one pass."""
-    return torch.add(x.new_tensor(shift), x, alpha=scale)
+    return torch.add(x.new_full((), shift), x, alpha=scale)
 
 
 def inner(x: Tensor) -> list[int]:

@@ -24,22 +24,25 @@ class Subnet(nn.Sequential):
         self.ndim = ndim
 
     def forward(self, x: Tensor) -> Tensor:
-        conv = None  # a convolution that waits for its batch-norm
+        conv: nn.Module | None = None  # a convolution that waits for its batch-norm
         for layer, after in itertools.zip_longest(self, list(self)[1:]):
-            if conv is not None and isinstance(layer, nn.BatchNorm2d):
+            if isinstance(conv, nn.Conv2d) and isinstance(layer, nn.BatchNorm2d):
                 x, conv = folded(x, conv, layer), None
-            elif isinstance(layer, nn.Conv2d) and is_constant(after) and len(x) >= ENOUGH:
+            elif is_foldable(layer, after) and len(x) >= ENOUGH:
                 conv = layer
             else:
                 x = layer(x)
         return x
 
 
-def is_constant(norm: nn.Module | None) -> bool:
-    """Whether this is a batch-norm that scales and shifts each channel by what will not change here."""
-    if not isinstance(norm, nn.BatchNorm2d) or norm.running_var is None:
+def is_foldable(conv: nn.Module, norm: nn.Module | None) -> bool:
+    """Whether norm scales and shifts each channel of conv's output by numbers that do not change here."""
+    if type(conv) is not nn.Conv2d or type(norm) is not nn.BatchNorm2d or norm.training:
         return False
-    return not (norm.training or torch.is_grad_enabled() or is_plain())
+    if conv.padding_mode != "zeros" or norm.running_var is None or norm.weight is None or norm.bias is None:
+        return False
+    has_hooks = any(m._forward_hooks or m._forward_pre_hooks for m in (conv, norm))
+    return not (has_hooks or torch.is_grad_enabled() or is_plain())
 
 
 def folded(x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Tensor:

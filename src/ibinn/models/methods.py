@@ -122,18 +122,15 @@ def cross_entropy(log_q_y: Tensor, y: Tensor, smoothing: float) -> tuple[Tensor,
 def make_flow(config: RunConfig, shape: tuple[int, ...]) -> Bijection:
     network = config.network
     if len(shape) == 3:
-        flow = image_flow(image_shape(shape), **asdict(network), seed=config.seed)
-    else:
-        flow = dense_flow(
-            shape[0],
-            network.dense_blocks,
-            network.dense_width,
-            network.dense_dropout,
-            config.seed,
-            network.slope,
-        )
-    flow.constant_memory = config.recipe.constant_memory
-    return flow
+        return image_flow(image_shape(shape), **asdict(network), seed=config.seed)
+    return dense_flow(
+        shape[0],
+        network.dense_blocks,
+        network.dense_width,
+        network.dense_dropout,
+        config.seed,
+        network.slope,
+    )
 
 
 def make_generative(

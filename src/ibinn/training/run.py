@@ -34,6 +34,7 @@ from ibinn.data.batches import Batches
 from ibinn.data.dataset import Dataset, Part, data_digest
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.data.splits import Rows, Splits
+from ibinn.flows.base import Chain
 from ibinn.metrics.ood import fit_reference
 from ibinn.models.classifier import evaluation_mode
 from ibinn.models.methods import Objective, build_model
@@ -54,25 +55,39 @@ def train(
     resume: bool = False,
     device: str = "cpu",
     save_every: float = 30.0,
+    constant_memory: bool = False,
 ) -> Run:
-    """Train the model that config describes and write its run folder; with resume, go on where a run stopped."""
+    """Train the model that config describes and write its run folder; with resume, go on where a run stopped.
+
+    constant_memory recomputes the activations of a flow instead of keeping them; a run may go on with or without.
+    """
     if is_finished(folder, config, resume):
         watcher.note(f"the run in {folder} is finished already")
         return load_run(folder, device)
     # Before anything is written: wrong settings leave no trace.
     trainer = Trainer(config, dataset, splits, device)
+    if constant_memory:
+        trainer.check_flow()
     if not (folder / CONFIG).exists():
         write_config(folder, config)
     with locked(folder):
         loop = trainer.loop(folder, watcher, save_every)
+        set_constant_memory(loop.objective, constant_memory)
         if resume:
             go_on(loop, folder, trainer, watcher)
         watcher.note(f"{trainer.n_parameters:,} parameters, {len(splits.train)} training examples")
         loop.run()
+        set_constant_memory(loop.objective, False)
         run = trainer.finish(loop)
         save_run(folder, run)
         drop_state(folder)
     return run
+
+
+def set_constant_memory(model: nn.Module, on: bool) -> None:
+    for module in model.modules():
+        if isinstance(module, Chain):
+            module.constant_memory = on
 
 
 def go_on(loop: Loop, folder: Path, trainer: "Trainer", watcher: Watcher) -> None:
@@ -149,6 +164,13 @@ class Trainer:
         self.pipeline = Pipeline(preprocess, model).to(device)
         self.n_dims = preprocess.n_dims
         self.n_parameters = sum(p.numel() for p in self.pipeline.parameters())
+
+    def check_flow(self) -> None:
+        """Raise ConfigError where there is no flow."""
+        if not any(isinstance(module, Chain) for module in self.pipeline.modules()):
+            raise ConfigError(
+                f"constant memory needs the inverse of a flow, which {self.config.method} has not; leave it out"
+            )
 
     def loop(self, folder: Path, watcher: Watcher, save_every: float) -> Loop:
         config, n_train = self.config, len(self.splits.train)
@@ -266,10 +288,6 @@ def check_settings(config: RunConfig, dataset: Dataset) -> None:
         raise ConfigError(
             f"{config.data} has {n_values} values per input but the network takes {LARGEST_INPUT} at most; "
             f"make the images smaller, say 64 x 64 pixels"
-        )
-    if recipe.constant_memory and config.method in ("resnet", "vib"):
-        raise ConfigError(
-            f"constant memory needs the inverse of a flow, which {config.method} has not; leave it out"
         )
     if not dataset.is_images:
         if config.precision == "bf16":
