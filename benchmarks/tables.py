@@ -89,11 +89,12 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
 def main() -> None:
     text = PAGE.read_text()
     for name, table in TABLES.items():
-        result = json.loads((RESULTS / f"{name}.json").read_text())
+        path = RESULTS / f"{name}.json"
+        told = table(json.loads(path.read_text())) if path.exists() else "Not measured yet."
         before, start, rest = text.partition(f"<!-- {name} -->\n")
         _, end, after = rest.partition("<!-- end -->")
         assert start, f"{PAGE} has no place for {name}"
-        text = f"{before}{start}{table(result)}\n{end}{after}"
+        text = f"{before}{start}{told}\n{end}{after}"
     PAGE.write_text(text)
 
 
