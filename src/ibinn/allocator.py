@@ -9,8 +9,8 @@ def keep_freed_memory() -> bool:
     """Let glibc keep freed memory for the next tensor; whether it was told.
 
     By default it returns large blocks to the system, and the next pass over a network pays for every page of its
-    activations again: a quarter of the time of an evaluation on a CPU. The process then stays as large as it
-    was at its largest. Other C libraries are left as they are.
+    activations again. The process then stays as large as it was at its largest. Other C libraries are left as
+    they are.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -112,7 +112,7 @@ class Train:
     """Seconds between two checkpoints."""
 
     constant_memory: bool = False
-    """Recompute activations from the flow's inverse: memory does not grow with depth, at a quarter more time."""
+    """Recompute activations from the flow's inverse: memory does not grow with depth, for some more time."""
 
     tensorboard: bool = False
     """Write the epochs' numbers for TensorBoard too."""

@@ -56,8 +56,8 @@ class Isometry(Bijection):
 class Chain(Bijection):
     """Layers applied one after the other; their log-dets add up.
 
-    With constant_memory set, training recomputes activations on the way back instead of keeping them, for about a
-    quarter more time; see recompute.py.
+    With constant_memory set, training recomputes activations on the way back instead of keeping them, for some
+    more time; see recompute.py.
     """
 
     constant_memory = False

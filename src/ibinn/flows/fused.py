@@ -31,7 +31,7 @@ def log_scale(raw: Tensor, clamp: float, slope: float) -> Tensor:
     """log_s = clamp * tanh(slope * raw)."""
     if is_plain():
         return clamp * torch.tanh(slope * raw)
-    return affine((2 * slope * raw).sigmoid_(), 2 * clamp, -clamp)  # a fifth of the time of a tanh, on CPUs
+    return affine((2 * slope * raw).sigmoid_(), 2 * clamp, -clamp)  # much cheaper than a tanh, on CPUs
 
 
 def affine(x: Tensor, scale: float, shift: float) -> Tensor:
@@ -95,7 +95,7 @@ class Mix(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, rotation: Tensor, log_scale: Tensor, shift: Tensor, mix: Any) -> Tensor:
-        mixed: Tensor = mix(x, log_scale.exp()[:, None] * rotation, shift)
+        mixed: Tensor = mix(x, scaled(rotation, log_scale), shift)
         return mixed
 
     @staticmethod
@@ -107,9 +107,19 @@ class Mix(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_z: Tensor) -> Any:
         z, rotation, log_scale, shift = ctx.saved_tensors
-        grad_x = ctx.mix(grad_z, (log_scale.exp()[:, None] * rotation).T).to(ctx.dtype)
+        grad_x = ctx.mix(grad_z, scaled(rotation, log_scale).T).to(ctx.dtype)
         if not any(ctx.needs_input_grad[2:]):
             return grad_x, None, None, None, None
-        others = [0, *range(2, z.ndim)]
-        grad_shift = grad_z.sum(others)
-        return grad_x, None, (grad_z * z).sum(others) - grad_shift * shift, grad_shift, None
+        return grad_x, None, *scale_and_shift_gradients(z, grad_z, shift), None
+
+
+def scaled(rotation: Tensor, log_scale: Tensor) -> Tensor:
+    """The matrix of x -> exp(log_scale) * (rotation x)."""
+    return log_scale.exp()[:, None] * rotation
+
+
+def scale_and_shift_gradients(z: Tensor, grad_z: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """Of log_scale and shift, (C,) each, for z = exp(log_scale) * ... + shift."""
+    others = [0, *range(2, z.ndim)]
+    grad_shift = grad_z.sum(others)
+    return (grad_z * z).sum(others) - grad_shift * shift, grad_shift

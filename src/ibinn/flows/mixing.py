@@ -7,13 +7,43 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ibinn.flows.base import Back, Bijection, Isometry, check_channels, check_dtype, check_input
-from ibinn.flows.fused import Mix, is_plain
+from ibinn.flows.fused import Mix, is_plain, scale_and_shift_gradients, scaled
 from ibinn.precision import as_default, autocast_off, full_precision
 
 NARROW = 4  # channels up to which several pixels are mixed in one row
 
 
-class ActNorm(Bijection):
+class Scaled(Bijection):
+    """What layers that end in z = exp(log_scale) * ... + shift, per channel, have in common."""
+
+    log_scale: Tensor
+    shift: Tensor
+
+    def __init__(self, n_channels: int, scale: float, learned: bool) -> None:
+        super().__init__()
+        check_channels(self, n_channels)
+        if not scale > 0:
+            raise ValueError(f"scale is {scale} but {type(self).__name__} needs a scale > 0")
+        self.n_channels = n_channels
+        log_scale, shift = torch.full((n_channels,), math.log(scale)), torch.zeros(n_channels)
+        if learned:
+            self.log_scale, self.shift = nn.Parameter(log_scale), nn.Parameter(shift)
+        else:
+            self.register_buffer("log_scale", log_scale)
+            self.register_buffer("shift", shift)
+
+    def log_det(self, x: Tensor) -> Tensor:
+        return (self.log_scale.sum() * x.shape[2:].numel()).expand(x.shape[0])
+
+    def gradients(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> dict[nn.Parameter, Tensor]:
+        """Those of log_scale and shift, where they are learned."""
+        found = scale_and_shift_gradients(z, grad_z, self.shift)
+        found = found[0] + grad_log_det.sum() * z.shape[2:].numel(), found[1]
+        mine = zip((self.log_scale, self.shift), found, strict=True)
+        return {p: g for p, g in mine if isinstance(p, nn.Parameter) and p.requires_grad}
+
+
+class ActNorm(Scaled):
     """z = x * exp(log_scale) + shift, per channel.
 
     learned=False keeps `scale` and a zero shift for ever. data_init=True sets both from the first
@@ -21,26 +51,15 @@ class ActNorm(Bijection):
     buffer `initialised` remembers it across checkpoints.
     """
 
-    log_scale: Tensor
-    shift: Tensor
     initialised: Tensor
 
     def __init__(
         self, n_channels: int, scale: float = 1.0, learned: bool = True, data_init: bool = False
     ) -> None:
-        super().__init__()
-        check_channels(self, n_channels)
-        if not scale > 0:
-            raise ValueError(f"scale is {scale} but ActNorm needs a scale > 0")
+        super().__init__(n_channels, scale, learned)
         if data_init and not learned:
             raise ValueError("data_init=True sets the scale from data: it needs learned=True")
-        self.n_channels, self.scale, self.data_init = n_channels, scale, data_init
-        log_scale, shift = torch.full((n_channels,), math.log(scale)), torch.zeros(n_channels)
-        if learned:
-            self.log_scale, self.shift = nn.Parameter(log_scale), nn.Parameter(shift)
-        else:
-            self.register_buffer("log_scale", log_scale)
-            self.register_buffer("shift", shift)
+        self.scale, self.data_init = scale, data_init
         self.register_buffer("initialised", torch.tensor(not data_init))
 
     @torch.no_grad()
@@ -59,7 +78,7 @@ class ActNorm(Bijection):
         if self.data_init and self.training and len(x) and not self.initialised:
             self.start_from(x)
         z = x * per_channel(self.log_scale.exp(), x) + per_channel(self.shift, x)
-        return z, (self.log_scale.sum() * x.shape[2:].numel()).expand(x.shape[0])
+        return z, self.log_det(x)
 
     def inverse(self, z: Tensor) -> Tensor:
         check_input(self, z, self.n_channels)
@@ -68,13 +87,8 @@ class ActNorm(Bijection):
 
     def step_back(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> Back:
         with torch.no_grad():
-            x, grad_x = self.inverse(z), grad_z * per_channel(self.log_scale.exp(), z)
-            if not isinstance(self.log_scale, nn.Parameter) or not isinstance(self.shift, nn.Parameter):
-                return x, grad_x, {}
-            others = [0, *range(2, z.ndim)]
-            grad_scale = (grad_x * x).sum(others) + grad_log_det.sum() * z.shape[2:].numel()
-            mine = {self.log_scale: grad_scale, self.shift: grad_z.sum(others)}
-        return x, grad_x, {p: g for p, g in mine.items() if p.requires_grad}
+            grad_x = grad_z * per_channel(self.log_scale.exp(), z)
+            return self.inverse(z), grad_x, self.gradients(z, grad_z, grad_log_det)
 
 
 class Permute(Isometry):
@@ -99,7 +113,7 @@ class Permute(Isometry):
         return z[:, self.order.argsort()]
 
 
-class AffineMix(Bijection):
+class AffineMix(Scaled):
     """z = exp(log_scale) * (Q x) + shift: a fixed orthogonal mix, then a scale and shift per channel.
 
     Q, a "soft permutation", is drawn from a seed, uniformly (Haar): its log|det| is 0, its inverse the transpose.
@@ -107,35 +121,18 @@ class AffineMix(Bijection):
     """
 
     rotation: Tensor
-    log_scale: Tensor
-    shift: Tensor
 
     def __init__(self, n_channels: int, seed: int = 0, scale: float = 1.0, learned: bool = True) -> None:
-        super().__init__()
-        check_channels(self, n_channels)
-        if not scale > 0:
-            raise ValueError(f"scale is {scale} but AffineMix needs a scale > 0")
-        self.n_channels = n_channels
+        super().__init__(n_channels, scale, learned)
         self.register_buffer("rotation", random_orthogonal(n_channels, seed))
-        log_scale, shift = torch.full((n_channels,), math.log(scale)), torch.zeros(n_channels)
-        if learned:
-            self.log_scale, self.shift = nn.Parameter(log_scale), nn.Parameter(shift)
-        else:
-            self.register_buffer("log_scale", log_scale)
-            self.register_buffer("shift", shift)
-
-    @property
-    def matrix(self) -> Tensor:
-        return self.log_scale.exp()[:, None] * self.rotation
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         check_input(self, x, self.n_channels)
         check_dtype(self, x, self.log_scale.dtype)
-        log_det = (self.log_scale.sum() * x.shape[2:].numel()).expand(x.shape[0])
         if is_plain():
-            return mix_channels(x, self.matrix, self.shift), log_det
+            return mix_channels(x, scaled(self.rotation, self.log_scale), self.shift), self.log_det(x)
         z = Mix.apply(x, self.rotation, self.log_scale, self.shift, mix_channels)  # type: ignore[no-untyped-call]
-        return z, log_det
+        return z, self.log_det(x)
 
     def inverse(self, z: Tensor) -> Tensor:
         check_input(self, z, self.n_channels)
@@ -145,15 +142,8 @@ class AffineMix(Bijection):
 
     def step_back(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> Back:
         with torch.no_grad():
-            x, grad_x = self.inverse(z), mix_channels(grad_z, self.matrix.T)
-            if not isinstance(self.log_scale, nn.Parameter) or not isinstance(self.shift, nn.Parameter):
-                return x, grad_x, {}
-            others = [0, *range(2, z.ndim)]
-            grad_shift = grad_z.sum(others)
-            grad_scale = (grad_z * z).sum(others) - grad_shift * self.shift
-            grad_scale = grad_scale + grad_log_det.sum() * z.shape[2:].numel()
-            mine = {self.log_scale: grad_scale, self.shift: grad_shift}
-        return x, grad_x, {p: g for p, g in mine.items() if p.requires_grad}
+            grad_x = mix_channels(grad_z, scaled(self.rotation, self.log_scale).T)
+            return self.inverse(z), grad_x, self.gradients(z, grad_z, grad_log_det)
 
 
 def per_channel(values: Tensor, x: Tensor) -> Tensor:

@@ -140,7 +140,7 @@ def same_draws(state: Tensor | None, x: Tensor) -> Iterator[None]:
 
 
 def frozen_statistics(layer: nn.Module) -> AbstractContextManager[object]:
-    """Batch-norm uses the statistics of the batch, as before, but does not count it a second time."""
+    """Batch-norms in training use the statistics of the batch and touch no buffer, until a with-block ends."""
     norms = [
         m for m in layer.modules() if isinstance(m, _BatchNorm) and m.training and m.track_running_stats
     ]

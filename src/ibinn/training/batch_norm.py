@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ibinn.flows.recompute import frozen_statistics
 from ibinn.models.classifier import evaluation_mode
 
 
@@ -23,9 +24,8 @@ def refresh_batch_norm(model: nn.Module, batches: Iterable[Tensor]) -> None:
     with evaluation_mode(model), ExitStack() as stack:
         for norm in norms:
             norm.train()
-            norm.track_running_stats = False  # normalise by the batch, touch no buffer
-            stack.callback(setattr, norm, "track_running_stats", True)
             stack.callback(norm.register_forward_pre_hook(pooled[norm].add).remove)
+        stack.enter_context(frozen_statistics(model))
         for x in batches:
             check_batch(x)
             model(x)
