@@ -10,7 +10,8 @@ normflows has couplings with the same subnets, but learns its 1x1 mixes; zuko's 
 same convolutions, batch-norms and matrix products without couplings: the limit of what is built on them.
 
 ibinn lets the allocator keep freed memory, as its commands do. "FrEIA tuned" has that too, and channels-last
-memory, for which its Flatten had to be mended. All subnets are the same modules and fold batch-norm in evaluation.
+memory, for which its Flatten had to be mended. All subnets have the same layers; those of rivals, in a plain
+nn.Sequential, do not fold batch-norm in evaluation, as ours do.
 """
 
 import argparse
@@ -119,6 +120,11 @@ def ibinn(network: Images | Vectors) -> Contender:
     return Contender(flow, flow, flow.inverse)
 
 
+def sequential(subnet: Callable[..., nn.Module]) -> Callable[[int, int], nn.Module]:
+    """The same layers as a user of another library would write them."""
+    return lambda n_in, n_out: nn.Sequential(*subnet(n_in, n_out).children())
+
+
 def freia(network: Images | Vectors, channels_last: bool = False) -> Contender:
     import FrEIA.framework as ff
     import FrEIA.modules as fm
@@ -129,7 +135,7 @@ def freia(network: Images | Vectors, channels_last: bool = False) -> Contender:
 
     inn = ff.SequenceINN(*network.shape)
     if isinstance(network, Vectors):
-        subnet = partial(dense_subnet, width=network.width)
+        subnet = sequential(partial(dense_subnet, width=network.width))
         for _ in range(network.n_blocks):
             inn.append(fm.AllInOneBlock, subnet_constructor=subnet, affine_clamping=2.0, permute_soft=True)
     else:
@@ -138,13 +144,16 @@ def freia(network: Images | Vectors, channels_last: bool = False) -> Contender:
                 inn.append(fm.IRevNetDownsampling)
             for _ in range(n_blocks):
                 inn.append(
-                    fm.AllInOneBlock, subnet_constructor=subnet, affine_clamping=0.7, permute_soft=True
+                    fm.AllInOneBlock,
+                    subnet_constructor=sequential(subnet),
+                    affine_clamping=0.7,
+                    permute_soft=True,
                 )
         inn.append(Flatten)
         for _ in range(network.dense_blocks):
             inn.append(
                 fm.AffineCouplingOneSided,
-                subnet_constructor=network.dense,
+                subnet_constructor=sequential(network.dense),
                 clamp=2.0,
                 clamp_activation="TANH",
             )
@@ -183,14 +192,14 @@ def normflows(network: Images | Vectors) -> Contender:
     if isinstance(network, Vectors):
         half = network.shape[0] // 2
         for _ in range(network.n_blocks):
-            subnet = dense_subnet(half, 2 * half, network.width)
+            subnet = sequential(partial(dense_subnet, width=network.width))(half, 2 * half)
             flows += [nf.flows.AffineCouplingBlock(subnet), nf.flows.LULinearPermute(2 * half)]
     else:  # without the dense couplings, which would need a reshaping flow
         for level, (channels, n_blocks, subnet) in enumerate(network.levels):
             flows += [nf.flows.Squeeze()] if level else []
             half = channels // 2
             for _ in range(n_blocks):
-                net = subnet(channels - half, 2 * half)  # its first half is the larger one
+                net = sequential(subnet)(channels - half, 2 * half)  # its first half is the larger one
                 flows += [
                     nf.flows.AffineCouplingBlock(net),
                     nf.flows.Invertible1x1Conv(channels),

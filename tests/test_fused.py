@@ -24,6 +24,12 @@ CLAMP, SLOPE = 0.7, 0.3
 SHAPES = [(3, 2), (2, 3, 4, 2)]  # of x2: vectors and images
 
 
+@pytest.fixture(autouse=True)
+def however_small(monkeypatch):
+    """Small tensors take the fast paths too."""
+    monkeypatch.setattr(fused, "FEW", 0)
+
+
 @pytest.fixture
 def plain(monkeypatch):
     """A function that runs another one with every fast path left out."""
@@ -60,6 +66,26 @@ def test_scale_and_shift_is_the_formula_of_the_coupling(shape, memory_format):
         assert_close(b, a)
     for a, b in zip(*(torch.autograd.grad(v, [x2, out], weights) for v in (expected, found)), strict=True):
         assert_close(b, a)
+
+
+@pytest.mark.skipif(fused.PLAIN, reason="the fast paths are left out")
+def test_small_tensors_are_left_to_autograd_and_large_ones_are_not(monkeypatch):
+    x2, out = inputs((4, 6))
+    for few, name in ((24, "ScaleAndShiftBackward"), (25, "AddBackward0")):
+        monkeypatch.setattr(fused, "FEW", few)
+        assert fused.scale_and_shift(x2, out, CLAMP, SLOPE)[0].grad_fn.name() == name
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_without_gradients_the_values_are_the_same(memory_format):
+    x2, out = (v.to(memory_format=memory_format) for v in inputs((2, 3, 4, 2)))
+    layer, expected = perturbed(AffineMix(3)), fused.scale_and_shift(x2, out, CLAMP, SLOPE)
+    mixed = layer(x2)
+    with torch.no_grad():
+        found, again = fused.scale_and_shift(x2, out, CLAMP, SLOPE), layer(x2)
+    for a, b in zip((*expected, *mixed), (*found, *again), strict=True):
+        assert torch.equal(a, b)
+        assert not b.requires_grad
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=["vectors", "images"])

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+FEW = 2**15  # numbers in a tensor up to which autograd's own functions are faster
 PLAIN = os.environ.get("IBINN_PLAIN", "") not in ("", "0")
 
 
@@ -17,13 +18,25 @@ def is_plain() -> bool:
     return PLAIN or torch.compiler.is_compiling()
 
 
+def is_cheap(x: Tensor) -> bool:
+    """Whether calling a function of ours would cost more than its passes over x save."""
+    return torch.is_grad_enabled() and x.numel() < FEW
+
+
+def call(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """function.apply, or its forward alone where no gradients are wanted."""
+    if torch.is_grad_enabled():
+        return function.apply(*arguments)  # type: ignore[no-untyped-call]
+    return function.forward(*arguments)
+
+
 def scale_and_shift(x2: Tensor, out: Tensor, clamp: float, slope: float) -> tuple[Tensor, Tensor]:
     """x2 * exp(log_s) + t and the sum of log_s over all but the first dimension, from out = (raw, t)."""
-    if is_plain():
+    if is_plain() or is_cheap(x2):
         raw, t = out.chunk(2, dim=1)
         log_s = log_scale(raw, clamp, slope)
         return x2 * log_s.exp() + t, log_s.flatten(1).sum(1)
-    z2, log_det, *_ = ScaleAndShift.apply(x2, out, clamp, slope)  # type: ignore[no-untyped-call]
+    z2, log_det, *_ = call(ScaleAndShift, x2, out, clamp, slope)
     return z2, log_det
 
 

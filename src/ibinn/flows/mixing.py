@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ibinn.flows.base import Back, Bijection, Isometry, check_channels, check_dtype, check_input
-from ibinn.flows.fused import Mix, is_plain, scale_and_shift_gradients, scaled
+from ibinn.flows.fused import Mix, call, is_cheap, is_plain, scale_and_shift_gradients, scaled
 from ibinn.precision import as_default, autocast_off, full_precision
 
 NARROW = 4  # channels up to which several pixels are mixed in one row
@@ -129,10 +129,9 @@ class AffineMix(Scaled):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         check_input(self, x, self.n_channels)
         check_dtype(self, x, self.log_scale.dtype)
-        if is_plain():
+        if is_plain() or is_cheap(x):
             return mix_channels(x, scaled(self.rotation, self.log_scale), self.shift), self.log_det(x)
-        z = Mix.apply(x, self.rotation, self.log_scale, self.shift, mix_channels)  # type: ignore[no-untyped-call]
-        return z, self.log_det(x)
+        return call(Mix, x, self.rotation, self.log_scale, self.shift, mix_channels), self.log_det(x)
 
     def inverse(self, z: Tensor) -> Tensor:
         check_input(self, z, self.n_channels)
