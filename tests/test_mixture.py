@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 from torch.testing import assert_close
@@ -72,6 +72,7 @@ def test_means_start_the_asked_distance_apart_on_a_sphere(n_classes, n_dims):
 
 
 @given(n_classes=st.integers(2, 60), n_dims=st.integers(1, 8))
+@example(n_classes=300, n_dims=200)
 def test_means_start_no_closer_where_there_are_more_classes_than_dimensions(n_classes, n_dims):
     closest = torch.pdist(separated_means(n_classes, n_dims, distance=5.0)).min()
     assert_close(closest, torch.tensor(5.0))

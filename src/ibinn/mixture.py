@@ -147,9 +147,10 @@ def separated_means(n_classes: int, n_dims: int, distance: float) -> Tensor:
         return F.pad(blocks * (distance / math.sqrt(2)), (0, n_dims - blocks.shape[1]))
     side = next(s for s in range(2, n_classes + 1) if s**n_dims >= n_classes)
     index = torch.arange(n_classes)
-    grid = torch.stack([index // side**d % side for d in range(n_dims)], dim=1)
+    n_digits = next(d for d in range(1, n_dims + 1) if side**d >= n_classes)
+    grid = torch.stack([index // side**d % side for d in range(n_digits)], dim=1)
     grid = grid.to(torch.get_default_dtype())
-    return (grid - grid.mean(0)) * distance
+    return F.pad((grid - grid.mean(0)) * distance, (0, n_dims - n_digits))
 
 
 def log_priors(n_classes: int, priors: Sequence[float] | Tensor | None) -> Tensor:
