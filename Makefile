@@ -38,6 +38,8 @@ bench: .venv/installed-bench
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/rivals.py
+	$(BIN)/python benchmarks/predicting.py
+	$(BIN)/python benchmarks/classifiers.py
 	$(BIN)/python benchmarks/tables.py
 
 # The trainings behind the numbers in docs/recipes.md, about 70 min on two cores; fashion_mnist has to be where

@@ -1,4 +1,4 @@
-"""Puts the tables of benchmarks/results into docs/performance.md, between its markers.
+"""Puts the tables of benchmarks/results into docs/performance.md and docs/estimator.md, between their markers.
 
 python benchmarks/tables.py
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from turns import RESULTS
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+DOCS = Path(__file__).parents[1] / "docs"
 NETWORKS = {
     "paper": "the paper's network, 128 CIFAR images",
     "small": "`small`, 128 images of 28 x 28",
@@ -71,31 +71,58 @@ def step_profile(result: dict[str, Any]) -> str:
     return markdown([*table, ["sum", *[f"{s:.0f}" for s in sums]]])
 
 
+def classifiers(result: dict[str, Any]) -> str:
+    parts = []
+    for data in dict.fromkeys(r["data"] for r in result["rows"]):
+        table = [[data, "error, %", "log-loss", "ECE (floor), %", "slowest fit, s"]]
+        for r in result["rows"]:
+            if r["data"] == data:
+                loss = f"{r['log_loss']:.3f} ± {r['standard_error']:.3f}"
+                ece = f"{r['ece']:.2f} ({r['ece_floor']:.2f})"
+                table.append([r["name"], f"{r['error']:.2f}", loss, ece, f"{r['fit_seconds']:.2f}"])
+        parts.append(markdown(table))
+    left = result["left_out_class"]
+    parts.append(
+        f"Wine with one class left out of training: AUROC {left['auroc']:.1f} %, p ≤ 0.05 for "
+        f"{left['detected']:.0f} % of that class (median p {left['median_p']:.3f}) and "
+        f"{left['false_alarms']:.1f} % of the others."
+    )
+    return "\n\n".join(parts)
+
+
+def predicting(result: dict[str, Any]) -> str:
+    table = [["", "images/s", "share of time outside the network, %"]]
+    table += [[r["name"], f"{r['per_s']:,.0f}", f"{r['outside']:.1f}"] for r in result["rows"]]
+    return markdown(table)
+
+
 def markdown(rows: Iterable[list[str]]) -> str:
     head, *body = rows
     lines = [head, ["---"] * len(head), *body]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
-    "rivals": rivals,
-    "memory": memory,
-    "startup": startup,
-    "growth": growth,
-    "step_profile": step_profile,
+PAGES: dict[str, tuple[Callable[[dict[str, Any]], str], ...]] = {
+    "performance.md": (rivals, memory, startup, growth, step_profile),
+    "estimator.md": (classifiers, predicting),
 }
 
 
-def main() -> None:
-    text = PAGE.read_text()
-    for name, table in TABLES.items():
-        path = RESULTS / f"{name}.json"
+def filled(page: Path, tables: Iterable[Callable[[dict[str, Any]], str]]) -> str:
+    text = page.read_text()
+    for table in tables:
+        path = RESULTS / f"{table.__name__}.json"
         told = table(json.loads(path.read_text())) if path.exists() else "Not measured yet."
-        before, start, rest = text.partition(f"<!-- {name} -->\n")
+        before, start, rest = text.partition(f"<!-- {table.__name__} -->\n")
         _, end, after = rest.partition("<!-- end -->")
-        assert start, f"{PAGE} has no place for {name}"
+        assert start, f"{page} has no place for {table.__name__}"
         text = f"{before}{start}{told}\n{end}{after}"
-    PAGE.write_text(text)
+    return text
+
+
+def main() -> None:
+    for name, tables in PAGES.items():
+        (DOCS / name).write_text(filled(DOCS / name, tables))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,13 @@ ROW = {
     "results": 3,
     "evaluation": 3.5,
     "exploration": 3.5,
+    "explanation": 3.7,
     "report": 4,
+    "card": 3.5,
+    "saving": 4,
+    "prediction": 4,
+    "export": 4.5,
+    "estimator": 5,
     "cli": 7,
 }
 

@@ -7,8 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from ibinn import cli
-from ibinn.cli import main
+from ibinn.cli import main, terminal
 
 pytestmark = pytest.mark.usefixtures("own_places")
 
@@ -48,7 +47,10 @@ def test_data_shows_counts_mean_and_deviation(tmp_path, capsys):
         (["data", "--data-dirr", "x"], "Unrecognized options: --data-dirr, x; did you mean --data-dir?"),
         (["data", "fetsh"], "invalid choice 'fetsh'"),
         (["dta"], "Unrecognized options: dta"),
-        ([], "Expected one of {demo, train, evaluate, report, data}"),
+        (
+            [],
+            "Expected one of {demo, train, evaluate, predict, explain, sample, interpolate, export, report, data}",
+        ),
     ],
     ids=str,
 )
@@ -66,7 +68,7 @@ def test_ctrl_c_exits_with_130(monkeypatch, capsys):
     def interrupted(data_dir):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "list_known", interrupted)
+    monkeypatch.setattr("ibinn.cli.data.list_known", interrupted)
     with pytest.raises(SystemExit) as caught:
         main(["data"])
     assert caught.value.code == 130
@@ -82,8 +84,8 @@ def test_notices_are_one_line(tmp_path, capsys):
 
 def test_progress_is_plain_lines_with_the_time_left_without_a_terminal(monkeypatch, capsys):
     now = iter([0.0, 1.0, 3.0, 4.0, 9.0])
-    monkeypatch.setattr(cli.time, "monotonic", lambda: next(now))
-    with cli.progress("reading") as report:
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(now))
+    with terminal.progress("reading") as report:
         for done in (1, 3, 4, 9):
             report(done, 10)
     assert capsys.readouterr().err.splitlines() == [

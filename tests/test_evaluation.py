@@ -250,7 +250,7 @@ def test_class_conditional_false_alarms_are_those_of_each_class():
     called, theirs = rng.integers(2, size=400), np.r_[rng.integers(2, size=300), 3, 3]
     called[:5] = 3
     scores, held = rng.exponential(1 + called), rng.exponential(1 + theirs)
-    reference = Reference(64, None, None, {}, {"entropy": held}, theirs)
+    reference = Reference(64, None, None, {}, {"entropy": held}, theirs, held)
     run = SimpleNamespace(reference=reference, class_names=("a", "b", "c", "d"))
     log_q_y = np.log(0.1 + 0.7 * np.eye(4)[called])
     rates, intervals = by_class(run, Judged(Evidence(log_q_y, scores), {"entropy": scores}, {}))

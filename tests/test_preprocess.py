@@ -8,12 +8,16 @@ import scipy.stats
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.special import log_softmax
+from sklearn.covariance import OAS
 from torch.distributions import Normal
 from torch.func import jacrev
 from torch.testing import assert_close
 
-from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
+from ibinn.data.preprocess import ImagePreprocess, TablePreprocess, shrunk_covariance
 from ibinn.metrics.likelihood import bits_per_dim, bits_per_dim_plugin
+from ibinn.mixture import GaussianMixture
 
 NOISES = {"uniform": 0.0, "gaussian": 1e-3, "both": 1e-4}
 
@@ -300,3 +304,64 @@ def test_a_mistake_is_one_clear_sentence(mistake):
     act, pattern = MISTAKES[mistake]
     with pytest.raises(ValueError, match=pattern):
         act()
+
+
+# Whitened tables
+
+
+def of_classes(n=60, n_dims=4, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 3
+    mixing = rng.normal(size=(n_dims, n_dims))
+    return rng.normal(size=(n, n_dims)) @ mixing + 5 * rng.normal(size=(3, n_dims))[y] + 100, y
+
+
+def test_whitened_rows_scatter_alike_about_their_class_means():
+    rows, y = of_classes(100_000)
+    preprocess = TablePreprocess.fit(rows, y)
+    v = preprocess(preprocess.to_units(rows))[0].numpy()
+    centred = v - np.stack([v[y == k].mean(0) for k in range(3)])[y]
+    assert_allclose(centred.T @ centred / (len(v) - 3), np.eye(4), atol=5e-3)
+
+
+def test_whitening_has_an_exact_inverse_and_log_determinant():
+    rows, y = of_classes()
+    preprocess = TablePreprocess.fit(rows, y)
+    x = preprocess.to_units(rows[:3])
+    v, log_det = preprocess(x)
+    assert_allclose(preprocess.inverse(v), x, rtol=1e-12)
+    jacobian = jacrev(lambda row: preprocess(row[None])[0][0])(x[0])
+    assert_allclose(log_det, torch.linalg.slogdet(jacobian)[1].expand(3))
+
+
+@pytest.mark.parametrize(("n", "n_dims"), [(20, 3), (9, 30), (200, 8)])
+def test_the_covariance_is_shrunk_as_scikit_learn_does(n, n_dims):
+    centred = np.random.default_rng(0).normal(size=(n, n_dims)) * np.arange(1, n_dims + 1)
+    assert_allclose(shrunk_covariance(centred, n), OAS(assume_centered=True).fit(centred).covariance_)
+
+
+def test_columns_that_follow_from_others_or_never_vary_do_no_harm():
+    rows, y = of_classes()
+    rows = np.column_stack([rows, rows[:, 0], np.full(len(rows), 7.0), (y == 1).astype(float)])
+    preprocess = TablePreprocess.fit(rows, y)
+    x = preprocess.to_units(rows)
+    v, log_det = preprocess(x)
+    assert v.isfinite().all()
+    assert log_det.isfinite().all()
+    assert_allclose(preprocess.inverse(v), x, rtol=1e-6)
+
+
+def test_a_mixture_on_whitened_rows_is_linear_discriminant_analysis():
+    rows, y = of_classes(90)
+    preprocess = TablePreprocess.fit(rows, y)
+    v = preprocess(preprocess.to_units(rows))[0]
+    mixture = GaussianMixture(3, 4, priors=[1, 1, 1])
+    with torch.no_grad():
+        for k in range(3):
+            mixture.mu[k] = v[torch.from_numpy(y == k)].mean(0)
+    mean, std = preprocess.mean.numpy(), preprocess.std.numpy()
+    scaled = (rows - mean) / std
+    means = np.stack([scaled[y == k].mean(0) for k in range(3)])
+    covariance = shrunk_covariance(scaled - means[y], len(rows) - 3)
+    log_q = np.stack([scipy.stats.multivariate_normal(m, covariance).logpdf(scaled) for m in means], 1)
+    assert_allclose(mixture.log_q_y_given_z(v).detach(), log_softmax(log_q, axis=1), atol=1e-9)

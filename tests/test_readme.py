@@ -8,8 +8,17 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-def test_first_example_prints_posterior_and_density():
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S).group(1)
+def examples():
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+
+
+def test_first_example_flags_a_wine_of_another_grower():
+    done = subprocess.run([sys.executable, "-c", examples()[0]], capture_output=True, text=True, check=True)
+    assert "do not trust it" in done.stdout
+
+
+def test_second_example_prints_posterior_and_density():
+    code = examples()[1]
     assert len([line for line in code.splitlines() if line]) == 10
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True

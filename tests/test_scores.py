@@ -36,9 +36,13 @@ def evidence(n, seed=0, **changes):
     return values._replace(**changes)
 
 
+def fitted(validation, calibration):
+    return fit_reference(validation, calibration, N_DIMS, np.arange(len(calibration.log_q_y)) % 4)
+
+
 def test_every_score_by_its_definition():
     validation, calibration, new = evidence(50, 1), evidence(40, 2), evidence(30, 3)
-    reference = fit_reference(validation, calibration, N_DIMS)
+    reference = fitted(validation, calibration)
     scores = ood_scores(new, reference)
     assert {*scores} == {*SCORES} == {*reference.calibration}
     h = -validation.log_q_x.mean() / N_DIMS
@@ -54,24 +58,48 @@ def test_every_score_by_its_definition():
         assert scores["energy"][i] == new.energy[i]
 
 
+def test_label_scores_are_what_the_true_classes_lack_to_certainty():
+    calibration = evidence(40, 2)
+    for i, score in enumerate(fitted(evidence(50, 1), calibration).label_scores):
+        assert score == pytest.approx(1 - np.exp(calibration.log_q_y[i, i % 4]))
+
+
 def test_combined_is_fishers_statistic_of_ranks_among_the_validation_split():
     validation, new = evidence(50, 1), evidence(30, 3)
-    reference = fit_reference(validation, evidence(40, 2), N_DIMS)
+    reference = fitted(validation, evidence(40, 2))
     mine, theirs = ood_scores(new, reference), ood_scores(validation, reference)
     for i in range(30):
         parts = []
         for name in ("typicality", "class_typicality", "complexity"):
             parts.append((1 + (theirs[name] >= mine[name][i]).sum()) / 51)
-        assert mine["combined"][i] == pytest.approx(stats.combine_pvalues(parts, "fisher").statistic)
+        fisher = stats.combine_pvalues(parts, "fisher").statistic
+        assert fisher - 1e-9 <= mine["combined"][i] <= fisher + 1e-3
+
+
+def test_of_inputs_beyond_all_validation_scores_the_farther_is_the_stranger():
+    reference = fitted(evidence(50, 1), evidence(40, 2))
+    far = -150 - 1000.0 * np.arange(1, 6)
+    scores = ood_scores(evidence(5, 3, log_q_x=far, sq_distance=-far * 100), reference)["combined"]
+    assert (np.diff(scores) > 0).all()
+    assert scores[-1] - scores[0] < 1e-3
+    assert (p_values({"combined": scores}, reference)["combined"] == 1 / 41).all()
+
+
+def test_scores_that_differ_by_rounding_only_tie():
+    calibration = evidence(40, 2)
+    reference = fitted(evidence(50, 1), calibration)
+    again = {name: values * (1 + 1e-13) for name, values in reference.calibration.items()}
+    for name, p in p_values(again, reference).items():
+        assert_array_equal(p, conformal_p_values(reference.calibration[name], reference.calibration[name]))
 
 
 def test_scores_need_their_evidence():
     bare = {"log_q_x": None, "sq_distance": None, "code_length": None}
-    reference = fit_reference(evidence(20, 1, **bare), evidence(20, 2, **bare), N_DIMS)
+    reference = fitted(evidence(20, 1, **bare), evidence(20, 2, **bare))
     assert {*ood_scores(evidence(5, 3, **bare), reference)} == {"entropy", "max_softmax", "energy"}
     assert reference.headline == "entropy"
     table = {"code_length": None}
-    reference = fit_reference(evidence(20, 1, **table), evidence(20, 2, **table), N_DIMS)
+    reference = fitted(evidence(20, 1, **table), evidence(20, 2, **table))
     assert {*SCORES} - {*ood_scores(evidence(5, 3, **table), reference)} == {"complexity"}
     assert {*reference.parts} == {"typicality", "class_typicality"}
 
@@ -79,13 +107,13 @@ def test_scores_need_their_evidence():
 def test_a_model_whose_densities_run_off_keeps_the_scores_of_its_classes():
     off = evidence(20, 1)
     off.log_q_x[3] = -np.inf
-    reference = fit_reference(off, evidence(20, 2), N_DIMS)
+    reference = fitted(off, evidence(20, 2))
     assert reference.h is None
     assert {*SCORES} - {*reference.calibration} == {"typicality", "nll", "complexity"}
 
 
 def test_an_input_without_a_number_is_the_strangest():
-    reference = fit_reference(evidence(20, 1), evidence(19, 2), N_DIMS)
+    reference = fitted(evidence(20, 1), evidence(19, 2))
     new = evidence(3, 3)
     new.log_q_x[1] = np.nan
     new.log_q_y[1] = np.nan

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ibinn.allocator import keep_freed_memory
+    from ibinn.estimator import IBINNClassifier, IBINNOutlierDetector
     from ibinn.flows.base import Bijection, Chain
     from ibinn.mixture import GaussianMixture
     from ibinn.models.architectures import dense_flow, image_flow, paper_flow
@@ -19,6 +20,8 @@ __all__ = [
     "Chain",
     "GaussianMixture",
     "GenerativeClassifier",
+    "IBINNClassifier",
+    "IBINNOutlierDetector",
     "class_nll",
     "dense_flow",
     "ib_loss",
@@ -36,6 +39,8 @@ HOME = {
     "Chain": "ibinn.flows.base",
     "GaussianMixture": "ibinn.mixture",
     "GenerativeClassifier": "ibinn.models.classifier",
+    "IBINNClassifier": "ibinn.estimator",
+    "IBINNOutlierDetector": "ibinn.estimator",
     "class_nll": "ibinn.objectives",
     "dense_flow": "ibinn.models.architectures",
     "ib_loss": "ibinn.objectives",

@@ -38,7 +38,7 @@ class RunError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A trained model with what belongs to it.
+    """A trained model with what belongs to it; feature_names are those of a table's columns.
 
     facts: what is worth knowing about the training, such as its seconds.
     """
@@ -48,6 +48,7 @@ class Run:
     class_names: tuple[str, ...]
     reference: Reference
     facts: dict[str, Any]
+    feature_names: tuple[str, ...] | None = None
 
 
 def save_run(folder: Path, run: Run) -> None:
@@ -58,6 +59,7 @@ def save_run(folder: Path, run: Run) -> None:
         "config": to_toml(run.config),
         "preprocess": preprocess_settings(run.pipeline.preprocess),
         "class_names": run.class_names,
+        "feature_names": run.feature_names,
         "h": run.reference.h,
         "shell": run.reference.shell,
         "facts": run.facts,
@@ -83,8 +85,11 @@ def load_run(folder: Path, device: torch.device | str = "cpu") -> Run:
             {name: values.numpy() for name, values in of_group(tensors, "parts").items()},
             {name: values.numpy() for name, values in of_group(tensors, "calibration").items()},
             tensors["calibration_class"].numpy(),
+            tensors["label_scores"].numpy(),
         )
-        return Run(config, pipeline, tuple(about["class_names"]), reference, about["facts"])
+        names = about["feature_names"]
+        columns = None if names is None else tuple(names)
+        return Run(config, pipeline, tuple(about["class_names"]), reference, about["facts"], columns)
     except (KeyError, TypeError, RuntimeError) as error:
         raise RunError(f"{path} does not fit this version of ibinn; train the model again") from error
 
@@ -92,7 +97,8 @@ def load_run(folder: Path, device: torch.device | str = "cpu") -> Run:
 def reference_tensors(reference: Reference) -> dict[str, Tensor]:
     groups = {"parts": reference.parts, "calibration": reference.calibration}
     tensors = {f"{group}.{k}": torch.from_numpy(v) for group, vs in groups.items() for k, v in vs.items()}
-    return tensors | {"calibration_class": torch.from_numpy(reference.calibration_class)}
+    names = ("calibration_class", "label_scores")
+    return tensors | {name: torch.from_numpy(getattr(reference, name)) for name in names}
 
 
 def of_group(tensors: dict[str, Tensor], group: str) -> dict[str, Tensor]:
@@ -210,7 +216,8 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any])
     """A safetensors file; what is said about the tensors is JSON in its metadata, with a checksum over all."""
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     text = json.dumps({"format": FORMAT, **about})
-    metadata = {"format": "pt", "ibinn": text, "checksum": str(checksum(plain, text))}
+    # A single entry: safetensors writes several in an order that changes, and the same model is the same bytes.
+    metadata = {"ibinn": f"{checksum(plain, text)} {text}"}
     write_whole(path, save(plain, metadata=metadata))
 
 
@@ -220,9 +227,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         tensors = load(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        text = header["__metadata__"]["ibinn"]
+        sum_there, _, text = header["__metadata__"]["ibinn"].partition(" ")
         about: dict[str, Any] = json.loads(text)
-        whole = header["__metadata__"]["checksum"] == str(checksum(tensors, text))
+        whole = sum_there == str(checksum(tensors, text))
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise RunError(
             f"{path} is damaged, or was not written by ibinn; delete it, or restore it from a copy"

@@ -80,7 +80,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained. From noise on, it is about images.
+    """How a network is trained. From noise on, it is about images, but for normalise.
 
     learning_rate is the peak; the means get mu_rate times it. clip is for the norm of the gradient, smoothing for
     the labels; ema is the memory of the moving average, 0 for none. When the validation loss has not fallen
@@ -100,7 +100,7 @@ class Recipe:
     patience: int
     noise: Literal["uniform", "gaussian", "both"] = "uniform"
     sigma: float = 0.0
-    normalise: Literal["standard", "equalise"] = "standard"
+    normalise: Literal["standard", "equalise", "whiten"] = "standard"
     flip: bool = False
     crop: int = 0
     rotation: float = 0.0
@@ -128,7 +128,7 @@ class RunConfig:
     gamma: float
     size: Size
     seed: int
-    priors: Literal["data", "uniform", "learned"]
+    priors: Literal["data", "uniform", "learned"] | tuple[float, ...]
     precision: Precision
     network: Network
     recipe: Recipe

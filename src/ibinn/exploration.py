@@ -93,11 +93,13 @@ def latent_axes(mixture: GaussianMixture, z: Tensor) -> Axes:
 
 @torch.no_grad()
 def decoded(pipeline: Pipeline, z: Tensor) -> Array:
-    """Images (N, H, W, C) of z (N, D), clipped to their levels; what is no number is black."""
+    """Images (N, H, W, C) of z (N, D), clipped to their levels, what is no number being black; or rows."""
     model = pipeline.model
     assert isinstance(model, GenerativeClassifier)
     x = pipeline.preprocess.inverse(model.decode(z))
-    return pipeline.preprocess.to_raw(x.nan_to_num(0.0, 1.0, 0.0))
+    if isinstance(pipeline.preprocess, ImagePreprocess):
+        x = x.nan_to_num(0.0, 1.0, 0.0)
+    return pipeline.preprocess.to_raw(x)
 
 
 def class_samples(pipeline: Pipeline, n_classes: int, batch_size: int, seed: int, n: int = 10) -> Array:

@@ -23,3 +23,15 @@ def autocast_off(x: Tensor) -> AbstractContextManager[object]:
     if torch.is_autocast_enabled(x.device.type):
         return torch.autocast(x.device.type, enabled=False)
     return nullcontext()
+
+
+def chosen_device(name: str, is_images: bool) -> str:
+    """auto: cuda, else mps, else cpu. Tables are computed in float64, which mps does not have."""
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        name = "cuda" if there["cuda"] else "mps" if there["mps"] and is_images else "cpu"
+    if not there[name]:
+        raise ValueError(f"there is no {name} here; use device auto or cpu")
+    if name == "mps" and not is_images:
+        raise ValueError("tables are computed in float64, which mps does not have; use device cpu")
+    return name

@@ -94,11 +94,15 @@ def numbered(name: str, y: Array, class_names: tuple[str, ...]) -> NDArray[np.in
 
 def plain_inputs(name: str, x: Array, levels: int, pixel_max: float | None) -> Array:
     """Rows as float64 (N, D), images as uint8 levels (N, H, W, C)."""
-    if x.dtype.kind not in "iufb":
-        raise DataError(f"{name}: x holds {x.dtype}, which is not a number")
+    check_numbers(name, x)
     if x.ndim == 2:
         return x.astype(np.float64)
     return to_levels(name, channels_last(name, x), levels, pixel_max or levels - 1)
+
+
+def check_numbers(name: str, x: Array) -> None:
+    if x.dtype.kind not in "iufb":
+        raise DataError(f"{name}: x holds {x.dtype}, which is not a number")
 
 
 def channels_last(name: str, x: Array) -> Array:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from PIL import Image
@@ -33,7 +32,7 @@ from ibinn.data.sources import (
     parquet_schema,
     search_folders,
 )
-from ibinn.data.tables import check_missing, features, read_table
+from ibinn.data.tables import check_missing, features, matched, read_table
 
 Images = NDArray[Any]  # (N, H, W, C), uint8 or uint16
 Unit = NDArray[np.floating[Any]]  # the same in [0, 1], until a map leaves that range
@@ -113,19 +112,6 @@ def ood_rows(
             f"{name} is no table of {rows.shape[1]} columns beside the classes; give one that is"
         )
     return part.x
-
-
-def matched(
-    found: dict[str, NDArray[Any]], columns: tuple[str, ...], table: pa.Table, path: Path
-) -> NDArray[Any]:
-    """The columns that the inliers have, in their order, (N, D)."""
-    lacking = [c for c in columns if c not in found and c.split("=")[0] not in table.column_names]
-    if lacking:
-        raise DataError(
-            f"{path} has no column {lacking[0]!r}, which the data has; give one with the same columns"
-        )
-    nothing = np.zeros(table.num_rows)
-    return np.column_stack([found.get(column, nothing) for column in columns])
 
 
 def permuted(rows: NDArray[Any], seed: int) -> NDArray[Any]:

@@ -112,6 +112,17 @@ def numbers(column: pa.ChunkedArray, name: str, path: Path) -> dict[str, Array]:
     )
 
 
+def matched(found: dict[str, Array], columns: tuple[str, ...], table: pa.Table, path: Path) -> Array:
+    """The named columns in this order, (N, D); a category that does not occur is nobody's."""
+    lacking = [c for c in columns if c not in found and c.split("=")[0] not in table.column_names]
+    if lacking:
+        raise DataError(
+            f"{path} has no column {lacking[0]!r}, which the data has; give one with the same columns"
+        )
+    nothing = np.zeros(table.num_rows)
+    return np.column_stack([found.get(column, nothing) for column in columns])
+
+
 def check_categories(categories: list[str], name: str, path: Path) -> None:
     """DataError for an identifier, a notice for numbers that a few odd cells turned into text."""
     if len(categories) > MOST_CATEGORIES:

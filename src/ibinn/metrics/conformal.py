@@ -46,6 +46,18 @@ def mondrian_p_values(
     return p
 
 
+def prediction_sets(log_q_y: ArrayLike, label_scores: ArrayLike, alpha: float) -> NDArray[np.bool_]:
+    """Which classes cannot be excluded, (N, K): the true one is among them with probability 1 - alpha or more.
+
+    label_scores (n,) are 1 - q(y|x) of the true classes of the calibration samples: a class
+    is kept where its 1 - q(y|x) is not stranger than all but a share alpha of those (split-conformal sets). The
+    probability is over inputs and calibration samples. A set may hold every class, or none.
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is {alpha} but must lie between 0 and 1")
+    return conformal_p_values(-np.expm1(np.asarray(log_q_y, dtype=np.float64)), label_scores) > alpha
+
+
 def benjamini_hochberg(p_values: ArrayLike, fdr: float) -> NDArray[np.bool_]:
     """Which of a batch to flag so that at most a share fdr of the flagged are inliers on average, (N,).
 

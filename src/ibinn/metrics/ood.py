@@ -16,6 +16,8 @@ from ibinn.metrics.classification import entropy
 from ibinn.metrics.conformal import conformal_p_values
 
 Floats = NDArray[np.float64]
+ROUNDING = 1e-9  # of a score: relative, and absolute below 1
+TIE = 1e-3  # less than any two ranks differ in Fisher's statistic, of a usual number of samples
 PARTS = ("typicality", "class_typicality", "complexity")  # of the combined score
 
 
@@ -38,7 +40,8 @@ class Reference:
     """What inputs are measured against.
 
     From the validation split: h, the mean of -log q(x) / D; shell, that of |z - mu|^2 / D; parts, the sorted
-    scores that `combined` ranks among. From the calibration split: its scores, and its likeliest classes.
+    scores that `combined` ranks among. From the calibration split: its scores, its likeliest classes, and
+    label_scores, 1 - q(y|x) of its true classes.
     """
 
     n_dims: int
@@ -47,6 +50,7 @@ class Reference:
     parts: Mapping[str, Floats]
     calibration: Mapping[str, Floats]
     calibration_class: NDArray[np.int64]
+    label_scores: Floats
 
     @property
     def headline(self) -> str:
@@ -54,7 +58,9 @@ class Reference:
         return "combined" if "combined" in self.calibration else "entropy"
 
 
-def fit_reference(validation: Evidence, calibration: Evidence, n_dims: int) -> Reference:
+def fit_reference(
+    validation: Evidence, calibration: Evidence, n_dims: int, y_calibration: NDArray[np.int64]
+) -> Reference:
     """h, shell and ranks from the validation split, then scores of the calibration split.
 
     Where a density is not finite on the validation split, all that needs one is left out.
@@ -65,7 +71,9 @@ def fit_reference(validation: Evidence, calibration: Evidence, n_dims: int) -> R
         h = typical_entropy(validation.log_q_x, n_dims)
     if validation.sq_distance is not None and np.isfinite(validation.sq_distance).all():
         shell = float(validation.sq_distance.mean()) / n_dims
-    bare = Reference(n_dims, h, shell, {}, {}, called)
+    true = np.take_along_axis(calibration.log_q_y, y_calibration[:, None], axis=1)[:, 0]
+    label_scores = np.where(np.isnan(true), 1.0, -np.expm1(true))
+    bare = Reference(n_dims, h, shell, {}, {}, called, label_scores)
     values = ood_scores(validation, bare)
     ranked = replace(bare, parts={name: np.sort(values[name]) for name in PARTS if name in values})
     return replace(ranked, calibration=ood_scores(calibration, ranked))
@@ -84,8 +92,17 @@ def ood_scores(evidence: Evidence, reference: Reference) -> dict[str, Floats]:
 def p_values(scores: Mapping[str, Floats], reference: Reference) -> dict[str, Floats]:
     """The conformal p-value of each score, (N,) each."""
     return {
-        name: conformal_p_values(values, reference.calibration[name]) for name, values in scores.items()
+        name: conformal_p_values(hardly_less(values), reference.calibration[name])
+        for name, values in scores.items()
     }
+
+
+def hardly_less(scores: Floats) -> Floats:
+    """The scores less what rounding may have added: inputs that equal a calibration input then tie with it.
+
+    Else their ranks could depend on the batch that they are computed in. It can only raise a p-value.
+    """
+    return scores - np.where(np.isfinite(scores), ROUNDING * np.maximum(1, np.abs(scores)), 0)
 
 
 def typical_entropy(log_q_x_validation: ArrayLike, n_dims: int) -> float:
@@ -136,15 +153,27 @@ def complexity_score(evidence: Evidence, reference: Reference) -> Floats | None:
 
 
 def combined_score(evidence: Evidence, reference: Reference) -> Floats | None:
-    """-2 sum_j log p_j (Fisher), p_j the rank of each part among the validation split's."""
+    """-2 sum_j log p_j (Fisher), p_j the rank of each part among the validation split's.
+
+    Inputs beyond all of those would tie: how far beyond decides among equals.
+    """
     if not reference.parts:
         return None
-    p = []
+    fisher, far = [], []
     for name, validation in reference.parts.items():
         values = SCORES[name](evidence, reference)
         assert values is not None
-        p.append(conformal_p_values(np.where(np.isnan(values), np.inf, values), validation))
-    return np.asarray(-2 * np.log(p).sum(0))
+        values = np.where(np.isnan(values), np.inf, values)
+        fisher.append(-2 * np.log(conformal_p_values(hardly_less(values), validation)))
+        far.append(beyond(values, validation))
+    return np.asarray(np.sum(fisher, axis=0) + TIE * np.mean(far, axis=0))
+
+
+def beyond(values: Floats, validation: Floats) -> Floats:
+    """0 up to the highest of the sorted validation scores, then rising to 1 with the distance from it."""
+    scale = validation[-1] - validation[len(validation) // 2] or 1.0
+    excess = np.maximum(values - validation[-1], 0) / scale
+    return np.asarray(1 - 1 / (1 + excess))
 
 
 def entropy_score(evidence: Evidence, reference: Reference) -> Floats:

@@ -12,7 +12,7 @@ from ibinn.config import ConfigError, Network, Recipe, RunConfig, Size, nearest,
 from ibinn.data import augment
 from ibinn.data.dataset import Dataset
 from ibinn.mixture import GaussianMixture
-from ibinn.models.architectures import PAPER
+from ibinn.models.architectures import LARGEST_ROTATION, PAPER
 
 SMALL = Network(
     blocks=(8, 8),
@@ -90,7 +90,9 @@ def configure(dataset: Dataset, n_train: int, size: Size | None = None, **settin
                 "the paper's network is for images; for a table use --size tiny, small or base"
             )
         network = replace(network, blocks=(), widths=(), dropouts=(), dense_blocks=8)
-        recipe = replace(recipe, flip=False, crop=0)
+        recipe = replace(recipe, flip=False, crop=0, normalise="standard")
+        if dataset.shape[0] <= LARGEST_ROTATION:
+            recipe = replace(recipe, normalise="whiten")
     batch_size = max(2, min(recipe.batch_size, n_train // 8))
     if size == "tiny":
         epochs = max(recipe.epochs, math.ceil(MIN_STEPS / max(1, n_train // batch_size)))

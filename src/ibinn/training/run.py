@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -35,10 +36,11 @@ from ibinn.data.dataset import Dataset, Part, data_digest
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.data.splits import Rows, Splits
 from ibinn.flows.base import Chain
+from ibinn.metrics.classification import brier, log_loss, wrong
 from ibinn.metrics.ood import fit_reference
-from ibinn.models.classifier import evaluation_mode
+from ibinn.models.classifier import GenerativeClassifier, evaluation_mode
 from ibinn.models.methods import Objective, build_model
-from ibinn.models.pipeline import Pipeline, Preprocess, chunks
+from ibinn.models.pipeline import Floats, Pipeline, Preprocess, chunks
 from ibinn.training.batch_norm import refresh_batch_norm
 from ibinn.training.loop import Loop, Position, Validation, Watcher, finite_or_none
 from ibinn.training.recipes import halvings
@@ -159,9 +161,11 @@ class Trainer:
         self.digest = data_digest(dataset)
         with default_dtype(torch.float32 if dataset.is_images else torch.float64):
             preprocess = fit_preprocess(config, dataset, splits.train)
-            priors = class_shares(dataset, splits.train) if config.priors == "data" else None
+            priors = class_weights(config, dataset, splits.train)
             model = build_model(config, preprocess.shape, len(dataset.class_names), priors)
         self.pipeline = Pipeline(preprocess, model).to(device)
+        if config.recipe.normalise == "whiten":
+            start_means(self.pipeline, dataset.train, splits.train)
         self.n_dims = preprocess.n_dims
         self.n_parameters = sum(p.numel() for p in self.pipeline.parameters())
 
@@ -172,13 +176,15 @@ class Trainer:
                 f"constant memory needs the inverse of a flow, which {self.config.method} has not; leave it out"
             )
 
-    def loop(self, folder: Path, watcher: Watcher, save_every: float) -> Loop:
+    def loop(self, folder: Path | None, watcher: Watcher, save_every: float = math.inf) -> Loop:
+        """Without a folder nothing is written."""
         config, n_train = self.config, len(self.splits.train)
         batch_size = min(config.recipe.batch_size, n_train)
         batches = Batches(self.splits.train, batch_size, config.seed, drop_last=True)
 
         def save(tensors: dict[str, Tensor], position: Position) -> None:
-            save_state(folder, config, self.digest, tensors, dataclasses.asdict(position))
+            if folder:
+                save_state(folder, config, self.digest, tensors, dataclasses.asdict(position))
 
         return Loop(
             self.objective(self.pipeline.model, config.recipe.smoothing),
@@ -191,7 +197,7 @@ class Trainer:
             config.precision,
             save,
             save_every,
-            partial(write_history, folder),
+            partial(write_history, folder) if folder else None,
         )
 
     def objective(self, model: nn.Module, smoothing: float) -> Objective:
@@ -242,17 +248,17 @@ class Trainer:
             refresh_batch_norm(pipeline.model, self.training_inputs())
         pipeline.eval()
         validation = self.validate(pipeline.model)
+        held_out, y = pipeline.evidence(train.x[self.splits.calibration]), train.y[self.splits.calibration]
         reference = fit_reference(
-            pipeline.evidence(train.x[self.splits.validation]),
-            pipeline.evidence(train.x[self.splits.calibration]),
-            self.n_dims,
+            pipeline.evidence(train.x[self.splits.validation]), held_out, self.n_dims, y
         )
         if (
             pipeline.model.has_density and reference.h is None
         ):  # at gamma = inf nothing keeps z from running off
             loop.watcher.note("some densities are not finite: no p-value of this model uses one")
-        facts = self.facts(loop, validation)
-        return Run(self.config, pipeline, self.dataset.class_names, reference, facts)
+        facts = self.facts(loop, validation) | {"held_out": held_out_numbers(held_out.log_q_y, y)}
+        dataset = self.dataset
+        return Run(self.config, pipeline, dataset.class_names, reference, facts, dataset.feature_names)
 
     def training_inputs(self) -> Iterator[Tensor]:
         """The training set in batches, not augmented; in mixed order, since files may be sorted by class."""
@@ -281,6 +287,12 @@ class Trainer:
         }
 
 
+def held_out_numbers(log_q_y: Floats, y: NDArray[np.int64]) -> dict[str, float | None]:
+    """Error in percent, cross-entropy in nats and Brier score."""
+    numbers = {"error": 100 * wrong(log_q_y, y), "nll_y": log_loss(log_q_y, y), "brier": brier(log_q_y, y)}
+    return {name: finite_or_none(float(values.mean())) for name, values in numbers.items()}
+
+
 def check_settings(config: RunConfig, dataset: Dataset) -> None:
     """What only the data can tell to be wrong."""
     recipe, n_values = config.recipe, math.prod(dataset.shape)
@@ -292,7 +304,11 @@ def check_settings(config: RunConfig, dataset: Dataset) -> None:
     if not dataset.is_images:
         if config.precision == "bf16":
             raise ConfigError("tables are computed in float64; leave out --precision bf16")
+        if recipe.normalise == "equalise":
+            raise ConfigError("only images can be equalised; for a table use recipe.normalise=whiten")
         return
+    if recipe.normalise == "whiten":
+        raise ConfigError("only tables can be whitened; for images use recipe.normalise=equalise")
     if not config.network.blocks:
         raise ConfigError(
             "images need at least one resolution in network.blocks, as in network.blocks=[4,4]"
@@ -305,7 +321,7 @@ def check_settings(config: RunConfig, dataset: Dataset) -> None:
 def fit_preprocess(config: RunConfig, dataset: Dataset, rows: Rows) -> Preprocess:
     x, recipe = dataset.train.x[rows], config.recipe
     if dataset.levels is None:
-        return TablePreprocess.fit(x)
+        return TablePreprocess.fit(x, dataset.train.y[rows] if recipe.normalise == "whiten" else None)
     return ImagePreprocess.fit(
         x,
         dataset.levels,
@@ -314,6 +330,30 @@ def fit_preprocess(config: RunConfig, dataset: Dataset, rows: Rows) -> Preproces
         multiple=2 ** halvings(config.network, x.shape[3]),
         equalise=recipe.normalise == "equalise",
     )
+
+
+def class_weights(config: RunConfig, dataset: Dataset, rows: Rows) -> Any:
+    """p(y) to start with, (K,); None for equal ones."""
+    if config.priors == "data":
+        return class_shares(dataset, rows)
+    return config.priors if isinstance(config.priors, tuple) else None
+
+
+@torch.no_grad()
+def start_means(pipeline: Pipeline, part: Part, rows: Rows) -> None:
+    """Put the means, where they are learned, on those of the classes' latents before training.
+
+    Whitened rows and a flow that starts close to a rotation make this linear discriminant analysis.
+    """
+    model = pipeline.model
+    if not isinstance(model, GenerativeClassifier) or not isinstance(model.mixture.mu, nn.Parameter):
+        return
+    with evaluation_mode(model):
+        z = torch.cat(
+            [model.encode(pipeline.prepared(part.x[some])[0])[0] for _, some in chunks(rows, 500)]
+        )
+    for k in range(model.mixture.n_classes):
+        model.mixture.mu[k] = z[torch.from_numpy(part.y[rows] == k).to(z.device)].mean(0)
 
 
 def class_shares(dataset: Dataset, rows: Rows) -> Any:

@@ -1,22 +1,15 @@
-"""The command line. Here, and only here, a person's mistake becomes one line and exit code 2."""
+"""ibinn train, evaluate, report and demo."""
 
-import contextlib
 import dataclasses
-import io
 import itertools
-import os
-import re
 import sys
-import time
-import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from ibinn.allocator import keep_freed_memory
+from ibinn.cli.terminal import Device, note, one_line, progress
 from ibinn.config import Method, Precision, RunConfig, Size
 
 if TYPE_CHECKING:
@@ -25,41 +18,9 @@ if TYPE_CHECKING:
     from ibinn.data.splits import Splits
     from ibinn.results import Results
 
-Device = Literal["auto", "cpu", "cuda", "mps"]
 Score = Literal[
     "typicality", "nll", "class_typicality", "entropy", "max_softmax", "energy", "complexity", "combined"
 ]
-
-# Heavy modules are imported by the commands that need them: `ibinn --help` should not wait for torch.
-
-
-@dataclass(frozen=True)
-class Data:
-    """List the known data sets, show one in numbers, or fetch official archives."""
-
-    action: tyro.conf.Positional[Literal["list", "show", "fetch"]] = "list"
-    """list: the known sets and where they are; show: counts, mean and deviation of any data; fetch: download."""
-
-    names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """For show: a known name, file or folder. For fetch: known names."""
-
-    data_dir: Path | None = None
-    """Where known sets are looked for first, and fetched to. Else $IBINN_DATA, then ~/.cache/ibinn."""
-
-    target: str | None = None
-    """For show, with a table: the column that holds the classes."""
-
-    def run(self) -> None:
-        if self.action == "list":
-            if self.names:
-                raise ValueError(f"ibinn data list takes no names; try: ibinn data show {self.names[0]}")
-            list_known(self.data_dir)
-        elif not self.names:
-            raise ValueError(
-                f"ibinn data {self.action} needs a name, as in: ibinn data {self.action} mnist"
-            )
-        for name in self.names:
-            (show_data if self.action == "show" else fetch_data)(self, name)
 
 
 @dataclass(frozen=True)
@@ -162,6 +123,7 @@ class Evaluate:
     def run(self) -> None:
         from ibinn.checkpoint import load_run
         from ibinn.data.sources import KNOWN, load
+        from ibinn.precision import chosen_device
 
         if self.batch_size < 1:
             raise ValueError(f"--batch-size is {self.batch_size} but must be 1 or more")
@@ -219,16 +181,6 @@ class Demo:
         )
 
 
-Command = Data | Train | Evaluate | Report | Demo
-COMMANDS: dict[str, Callable[..., Command]] = {
-    "demo": Demo,
-    "train": Train,
-    "evaluate": Evaluate,
-    "report": Report,
-    "data": Data,
-}
-
-
 def default_name(config: RunConfig) -> str:
     """digits-ibinn-gamma1-tiny-seed0"""
     data = Path(config.data).resolve().stem
@@ -239,6 +191,7 @@ def default_name(config: RunConfig) -> str:
 def train_and_tell(
     config: RunConfig, dataset: "Dataset", splits: "Splits", folder: Path, command: Train
 ) -> None:
+    from ibinn.precision import chosen_device
     from ibinn.training.loop import Stopped
     from ibinn.training.progress import Board, Lines, clock
     from ibinn.training.run import train
@@ -323,176 +276,3 @@ def tell(results: "Results") -> None:
     print(f"flagged as strange ({score}, alpha {results.alpha:g}): {rate:.1f} % of the test set{sets}")
     for name, strange in results.ood.items():
         print(f"  {name:14} {strange.detected_at_alpha[score]:5.1f} %, AUROC {strange.auroc[score]:5.1f} %")
-
-
-def chosen_device(name: str, is_images: bool) -> str:
-    """auto: cuda, else mps, else cpu. Tables are computed in float64, which mps does not have."""
-    import torch
-
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name == "auto":
-        name = "cuda" if there["cuda"] else "mps" if there["mps"] and is_images else "cpu"
-    if not there[name]:
-        raise ValueError(f"there is no {name} here; use --device auto or cpu")
-    if name == "mps" and not is_images:
-        raise ValueError("tables are computed in float64, which mps does not have; use --device cpu")
-    return name
-
-
-def list_known(data_dir: Path | None) -> None:
-    from ibinn.data.sources import KNOWN, find_known, search_folders
-
-    for name in KNOWN:
-        found = "comes with scikit-learn" if name == "digits" else find_known(name, data_dir)
-        print(f"{name:14} {found or f'not there; get it with: ibinn data fetch {name}'}")
-    print(f"looked in: {', '.join(str(folder) for folder in search_folders(data_dir))}")
-
-
-def show_data(command: Data, name: str) -> None:
-    """Shapes, counts per class, and mean and deviation in the units x / (levels - 1) that other papers print."""
-    import numpy as np
-
-    from ibinn.data.preprocess import channel_statistics
-    from ibinn.data.sources import load
-    from ibinn.data.splits import n_twins
-
-    with progress(f"reading {name}") as on_progress:
-        data = load(name, command.data_dir, command.target, on_progress)
-    print(f"{name}: {'images' if data.is_images else 'rows'} {data.shape}, {len(data.class_names)} classes")
-    for title, part in (("train", data.train), ("test", data.test)):
-        if part is None:
-            print(f"{title}: none of its own, will be split off")
-            continue
-        print(f"{title}: {len(part)} examples")
-        counts = np.bincount(part.y, minlength=len(data.class_names))
-        if len(set(counts.tolist())) == 1:
-            print(f"  of each class {counts[0]}: {', '.join(data.class_names)}")
-        else:
-            print(f"  {', '.join(f'{n} {c}' for n, c in zip(data.class_names, counts, strict=True))}")
-        if data.levels is not None:
-            scale = data.levels / (data.levels - 1)
-            mean, std = (scale * values for values in channel_statistics(part.x, data.levels))
-            print(f"  mean {' '.join(f'{m:.8f}' for m in mean)}, std {' '.join(f'{s:.8f}' for s in std)}")
-    if data.test is not None and (twins := n_twins(data.train.x, data.test.x)):
-        print(f"  {twins} test examples equal a training example")
-
-
-def fetch_data(command: Data, name: str) -> None:
-    from ibinn.data.fetch import fetch_set
-    from ibinn.data.sources import search_folders
-
-    if name == "digits":
-        raise ValueError("digits come with scikit-learn: there is nothing to fetch")
-    folder = search_folders(command.data_dir)[0]
-    with progress(f"fetching {name}", unit="MB", scale=1e-6) as on_progress:
-        paths = fetch_set(name, folder, on_progress)
-    for path in paths:
-        print(path)
-
-
-@contextlib.contextmanager
-def progress(title: str, unit: str = "", scale: float = 1.0) -> Iterator[Callable[[int, int | None], None]]:
-    """A callback (done, total) that draws a bar with ETA in a terminal, and plain lines every 5 s elsewhere.
-
-    Nothing is shown of what takes less than two seconds.
-    """
-    start = time.monotonic()
-    last = start - 3
-
-    def report(done: int, total: int | None) -> None:
-        nonlocal last
-        now = time.monotonic()
-        interactive = sys.stderr.isatty()
-        if now - start < 2 or now - last < (0.2 if interactive else 5):
-            return
-        last = now
-        left = f", {(now - start) / done * (total - done):.0f} s left" if total and done else ""
-        line = (
-            f"{title}: {done * scale:.0f}{f' of {total * scale:.0f}' if total else ''} {unit}".rstrip()
-            + left
-        )
-        print(
-            f"\r\x1b[K{line}" if interactive else line,
-            end="" if interactive else "\n",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    try:
-        yield report
-    finally:
-        if sys.stderr.isatty():
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run a command; exit with 2 and one line on a person's mistake, with 130 on Ctrl-C."""
-    warnings.showwarning = show_notice
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a class called "ä" on an ASCII terminal
-    try:
-        command = parse(arguments)
-        keep_freed_memory()
-        command.run()
-    except BrokenPipeError:  # the reader, say `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush would fail again
-        raise SystemExit(141) from None
-    except (ValueError, OSError) as error:
-        print(f"ibinn: {one_line(error)}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("ibinn: stopped", file=sys.stderr)
-        raise SystemExit(130) from None
-
-
-def parse(arguments: list[str] | None) -> Command:
-    """The command with its options; what tyro says about a mistake, in a box, becomes one sentence."""
-    box = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(box):
-            command: Command = tyro.extras.subcommand_cli_from_dict(
-                COMMANDS,
-                prog="ibinn",
-                args=arguments,
-                description="Classifiers that know what they do not know.",
-            )
-        return command
-    except SystemExit as exit:
-        if not exit.code:
-            raise
-        raise ValueError(unboxed(box.getvalue())) from None
-
-
-def unboxed(text: str) -> str:
-    """The first paragraph of tyro's box, drawn in Unicode or ASCII; the nearest option where it names one."""
-    paragraphs = [""]
-    for row in re.sub(r"\x1b\[[\d;]*m", "", text).splitlines():
-        inside = re.sub(r"^[│|]|[│|]$", "", row.strip()).strip()
-        if re.match(r"[╭╰+─]|---|$", inside):
-            paragraphs.append("")
-        else:
-            paragraphs[-1] += f" {inside}"
-    sentences = [" ".join(paragraph.split()).rstrip(".") for paragraph in paragraphs if paragraph.strip()]
-    if "╭" not in text:  # in ASCII the title stands in the box, not in its frame
-        sentences = sentences[1:]
-    near = re.match(r"Perhaps you meant: (--[\w-]+)", sentences[1]) if len(sentences) > 1 else None
-    return sentences[0] + (f"; did you mean {near[1]}?" if near else "; see ibinn --help")
-
-
-def one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return " ".join(str(error).split())
-
-
-def show_notice(message: Warning | str, category: type[Warning], *rest: object, **more: object) -> None:
-    note(str(message))
-
-
-def note(text: str) -> None:
-    print(f"note: {text}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,5 @@
+"""python -m ibinn.cli"""
+
+from ibinn.cli import main
+
+main()

@@ -1,0 +1,97 @@
+"""What a model says of a batch of inputs, a row for each, as text."""
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ibinn.checkpoint import Run
+from ibinn.data.dataset import Array
+from ibinn.evaluation import Progress, judge
+from ibinn.metrics.conformal import benjamini_hochberg
+
+Format = Literal["table", "csv", "jsonl"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One input: its class with its probability, the p-value, and whether it looks like the training data."""
+
+    input: str
+    label: str
+    probability: float
+    p_value: float
+    verdict: Literal["typical", "atypical"]
+    log_q_x: float | None
+
+
+def predict(
+    run: Run,
+    names: Sequence[str],
+    raw: Array,
+    alpha: float = 0.05,
+    fdr: float | None = None,
+    batch_size: int = 500,
+    progress: Progress = None,
+) -> list[Row]:
+    """A row for each input. Atypical is p <= alpha; with fdr, what Benjamini-Hochberg flags in the whole batch."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is {alpha} but must lie between 0 and 1")
+    judged = judge(run, raw, batch_size, progress)
+    p, log_q_x = judged.p[run.reference.headline], judged.evidence.log_q_x
+    flagged = p <= alpha if fdr is None else benjamini_hochberg(p, fdr)
+    best = judged.evidence.log_q_y.argmax(1)
+    return [
+        Row(
+            name,
+            run.class_names[best[i]],
+            float(np.exp(judged.evidence.log_q_y[i, best[i]])),
+            float(p[i]),
+            "atypical" if flagged[i] else "typical",
+            None if log_q_x is None or not np.isfinite(log_q_x[i]) else float(log_q_x[i]),
+        )
+        for i, name in enumerate(names)
+    ]
+
+
+def as_text(rows: Sequence[Row], form: Format) -> str:
+    """All rows, with a line for each."""
+    if form == "jsonl":
+        return "".join(json.dumps(dataclasses.asdict(row), ensure_ascii=False) + "\n" for row in rows)
+    return as_csv(rows) if form == "csv" else as_table(rows)
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([field.name for field in dataclasses.fields(Row)])
+    for row in rows:
+        writer.writerow(["" if value is None else value for value in dataclasses.astuple(row)])
+    return file.getvalue()
+
+
+def as_table(rows: Sequence[Row]) -> str:
+    """For eyes: numbers rounded, columns aligned."""
+    cells = [("input", "class", "probability", "p-value", "verdict")]
+    for row in rows:
+        p = f"{row.p_value:.4f}" if row.p_value >= 1e-4 else f"{row.p_value:.1e}"
+        cells.append((row.input, row.label, percent(row.probability), p, row.verdict))
+    widths = [max(len(line[i]) for line in cells) for i in range(5)]
+    lines = [
+        "  ".join(
+            text.rjust(width) if i in (2, 3) else text.ljust(width)
+            for i, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in cells
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def percent(share: float) -> str:
+    """Never 100 % of what is not certain."""
+    return f"{100 * share:.1f} %" if share < 0.9995 else "> 99.9 %"
