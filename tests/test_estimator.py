@@ -8,6 +8,7 @@ import warnings
 
 import joblib
 import numpy as np
+import pandas
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
@@ -28,7 +29,9 @@ from ibinn.data.dataset import DataError
 from ibinn.data.inputs import InputForm
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:With .* calibration samples", "ignore:X.* pixel values are taken"
+    "ignore:With .* calibration samples",
+    "ignore:X.* pixel values are taken",
+    "ignore:the model is hardly better",
 )
 FEW = {"epochs": 2, "random_state": 0}
 TINY = ("network.blocks=[1,1]", "network.widths=[8,8]", "network.dense_width=16")
@@ -105,8 +108,11 @@ def test_the_detector_has_scikit_learns_signs(iris):
     assert {*detector.predict(far)} == {-1}
     assert_array_equal(detector.predict(x) == 1, detector.classifier_.is_typical(x, 0.1))
     assert_array_equal(detector.decision_function(x) > 0, detector.predict(x) == 1)
+    assert_array_equal(clone(detector).fit_predict(x, y), detector.predict(x))
     with pytest.raises(ValueError, match="requires y"):
         IBINNOutlierDetector().fit(x)
+    with pytest.raises(NotFittedError):
+        IBINNOutlierDetector().predict(x)
 
 
 # Answers
@@ -164,6 +170,10 @@ def test_other_priors_are_bayes_rule(iris, on_iris):
     expected = on_iris.predict_proba(iris[0]) * new / old
     found = on_iris.predict_proba(iris[0], priors=new)
     assert_allclose(found, expected / expected.sum(1, keepdims=True), atol=1e-12)
+    even = on_iris.predict_proba(iris[0]) / old
+    assert_allclose(
+        on_iris.predict_proba(iris[0], priors="uniform"), even / even.sum(1, keepdims=True), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -235,6 +245,16 @@ def test_an_inferred_range_is_told_and_another_one_refused(digit_arrays):
         model.predict(255 * x)
     with pytest.raises(DataError, match="trained on"):
         model.predict(x[:, :4])
+    with pytest.raises(DataError, match="empty"):
+        model.predict(x[:0])
+
+
+def test_floats_up_to_1_are_no_images_of_0_to_255():
+    x, y = np.random.default_rng(0).integers(0, 256, size=(40, 8, 8), dtype=np.uint8), np.arange(40) % 2
+    model = IBINNClassifier(epochs=1, random_state=0, settings=TINY).fit(x, y)
+    with pytest.raises(DataError, match="look like 0–1"):
+        model.predict(x / 255)
+    assert_array_equal(model.predict(x.astype(float)), model.predict(x))
 
 
 def test_samples_are_like_their_class(iris, on_iris):
@@ -249,6 +269,13 @@ def test_samples_are_like_their_class(iris, on_iris):
     assert len({*on_iris.sample(2, [0, 2], temperature=0.0)[1]}) == 2
     with pytest.raises(ValueError, match="there is no class 7"):
         on_iris.sample(2, 7)
+    with pytest.raises(ValueError, match="y has shape"):
+        on_iris.sample(y=[0, 1])
+    told = on_iris.explain(x[0])
+    first, second = sorted(told.posterior, key=lambda name: -told.posterior[name])[:2]
+    assert on_iris.evidence(x[0], first, second).values.shape == (4,)  # names of integer classes will do
+    with pytest.raises(ValueError, match="one input"):
+        on_iris.explain(x[:2])
 
 
 # Guarantees
@@ -326,13 +353,65 @@ def test_too_few_and_unfitted(iris):
             IBINNClassifier(**FEW | wrong).fit(x, y)
 
 
-def test_data_frames_keep_their_columns(iris):
-    pandas = pytest.importorskip("pandas")
+def test_data_frames_keep_their_columns(tmp_path, iris):
     x, y = iris
     frame = pandas.DataFrame(x, columns=["a", "b", "c", "d"])
-    model = IBINNClassifier(**FEW).fit(frame, y)
-    assert list(model.feature_names_in_) == ["a", "b", "c", "d"]
-    assert model.run_.feature_names == ("a", "b", "c", "d")
+    model = IBINNClassifier(**FEW).fit(frame, pandas.Series(y))
+    model.save(tmp_path / "model")
+    for one in (model, IBINNClassifier.load(tmp_path / "model")):
+        assert list(one.feature_names_in_) == ["a", "b", "c", "d"]
+        assert one.run_.feature_names == ("a", "b", "c", "d")
+        assert_array_equal(one.predict(frame), model.predict(frame))
+        with pytest.raises(ValueError, match="feature names"):
+            one.predict(frame[["b", "a", "c", "d"]])
+        assert one.explain(frame[:1]).p_value == model.typicality(frame[:1])[0]
+        assert one.explain(frame.iloc[0]).p_value == model.typicality(frame[:1])[0]
+        assert one.interpolate(frame.iloc[0], frame.iloc[1]).shape == (9, 4)
+
+
+def test_arrays_of_any_strides(iris, on_iris):
+    x = iris[0]
+    assert_allclose(on_iris.predict_proba(x[::-1]), on_iris.predict_proba(x)[::-1])
+    frozen = x.copy()
+    frozen.setflags(write=False)
+    assert_allclose(on_iris.predict_proba(frozen), on_iris.predict_proba(x))
+
+
+def test_numbers_and_words_of_the_constructor(tmp_path, iris):
+    x, y = iris
+    model = IBINNClassifier(epochs=np.int64(2), batch_size=np.int32(16), random_state=0).fit(x, y)
+    model.save(tmp_path / "model")
+    IBINNClassifier.load(tmp_path / "model")
+    wrong = {"epochs": 2.5, "batch_size": "all", "size": "huge", "precision": "float64", "device": "cuda:0"}
+    for name, value in wrong.items():
+        with pytest.raises(ValueError, match=name):
+            IBINNClassifier(**FEW | {name: value}).fit(x, y)
+    with pytest.raises(ValueError, match="epochs"):
+        IBINNClassifier(epochs=0, random_state=0).fit(x, y)
+
+
+def test_two_fits_with_one_seed_are_the_same_bytes(tmp_path, iris):
+    for name in "ab":
+        IBINNClassifier(**FEW).fit(*iris).save(tmp_path / name)
+    assert (tmp_path / "a/model.safetensors").read_bytes() == (
+        tmp_path / "b/model.safetensors"
+    ).read_bytes()
+
+
+def test_many_small_classes():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(40), 6)
+    x = 10 * rng.normal(size=(40, 5))[y] + rng.normal(size=(240, 5))
+    assert IBINNClassifier(**FEW).fit(x, y).score(x, y) > 0.8
+
+
+def test_a_class_that_has_no_training_rows_does_no_harm(iris):
+    """All of its rows equal rows of another class, with which they stay."""
+    x, y = iris
+    x, y = np.concatenate([x, x[:2]]), np.concatenate([y, [3, 3]])
+    model = IBINNClassifier(**FEW).fit(x, y)
+    assert np.isfinite(model.predict_proba(x)).all()
+    assert model.score(x, y) > 0.85
 
 
 def test_verbose_tells_of_progress(iris, capsys):

@@ -10,7 +10,11 @@ from PIL import Image
 EXAMPLES = Path(__file__).parent.parent / "examples"
 TUTORIALS = {
     "table": (["--epochs", "2"], ["wines.png"], ["told right", "third grower"]),
-    "embeddings": (["--epochs", "1"], ["embeddings.png", "model/README.md"], ["told right", "strange ones"]),
+    "embeddings": (
+        ["--epochs", "1"],
+        ["embeddings.png", "model/README.md"],
+        ["told right", "strange ones"],
+    ),
     "images": (
         ["--epochs", "1", "--n", "200"],
         ["hardest.png", "samples.png", "model/model.safetensors"],

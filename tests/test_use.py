@@ -1,6 +1,7 @@
 """ibinn predict, explain, sample, interpolate and export, as a person calls them; and the files they read."""
 
 import csv
+import dataclasses
 import json
 
 import numpy as np
@@ -112,8 +113,8 @@ def test_images_are_fitted_to_the_model(tmp_path, capsys, digits_run):
     assert [line.split()[0] for line in lines[1:]] == [
         str(tmp_path / "new" / name) for name in ("a.png", "deep/b.png")
     ]
-    assert "turned into grey" in shown.err
-    assert "resized from 32 x 32 to 8 x 8" in shown.err
+    assert "1 of 2 images are turned into grey" in shown.err
+    assert "1 of 2 images are cropped about the centre and resized to 8 x 8" in shown.err
 
 
 def test_pictures_come_in_the_levels_of_the_model(tmp_path):
@@ -130,6 +131,55 @@ def test_columns_are_found_by_name(tmp_path):
     assert names == [f"{tmp_path / 't.csv'}:0", f"{tmp_path / 't.csv'}:1"]
     with pytest.raises(DataError, match="no column 'c'"):
         read_inputs(tmp_path / "t.csv", form, ("a", "b", "c"))
+
+
+def test_only_the_columns_of_the_model_are_looked_at(tmp_path):
+    form = InputForm("rows", (2,), "float64")
+    (tmp_path / "t.csv").write_text("a,note,code,when\n1,,1,2020-01-01\n2,x,2,2021-01-01\n")
+    assert_array_equal(read_inputs(tmp_path / "t.csv", form, ("a", "code=2"))[1], [[1, 0], [2, 1]])
+    (tmp_path / "t.csv").write_text("a,code\n1,1\nodd,2\n")
+    with pytest.raises(DataError, match="holds text"):
+        read_inputs(tmp_path / "t.csv", form, ("a", "code=2"))
+    with pytest.raises(DataError, match="trained on an array of 3"):
+        read_inputs(tmp_path / "t.csv", InputForm("rows", (3,), "float64"), ("x0", "x1", "x2"))
+
+
+def test_the_range_of_floats_is_inferred_or_as_the_model_knows_it(tmp_path):
+    levels = np.arange(4, dtype=np.uint8).reshape(1, 2, 2) * 85
+    file = tmp_path / "x.npz"
+    npz(file, levels / 255)
+    with pytest.warns(UserWarning, match="0–1"):
+        assert_array_equal(
+            read_inputs(file, InputForm("HWC", (2, 2, 1), "uint8", 256, 255.0))[1][..., 0], levels
+        )
+    assert_array_equal(read_inputs(file, InputForm("HW", (2, 2), "float64", 256, 1.0))[1][..., 0], levels)
+    np.savez(file, x=levels[:0], y=np.array([0.5]))
+    with pytest.raises(DataError, match="no inputs"):
+        read_inputs(file, InputForm("HWC", (2, 2, 1), "uint8", 256, 255.0))
+
+
+def test_classes_in_any_order_can_be_sampled(tmp_path, capsys):
+    data = few_digits(200)
+    data = dataclasses.replace(data, class_names=tuple(f"{9 - k} t" for k in range(10)))
+    trained(tmp_path / "run", data, epochs=1)
+    run(capsys, "sample", tmp_path / "run", "--n", "2", "--classes", "2 t", "--out", tmp_path / "s.npz")
+    with np.load(tmp_path / "s.npz") as arrays:
+        assert arrays["y"].tolist() == ["2 t"] * 2
+
+
+@pytest.mark.filterwarnings("ignore:the model is hardly better", "ignore:With .* calibration")
+def test_densities_are_those_of_the_estimator(tmp_path, capsys):
+    x, y = load_digits().images[:200] / 16, load_digits().target[:200]
+    settings = ("network.blocks=[1,1]", "network.widths=[8,8]", "network.dense_width=16")
+    model = IBINNClassifier(epochs=1, levels=17, pixel_max=1, random_state=0, settings=settings).fit(x, y)
+    model.save(tmp_path / "model")
+    file = npz(tmp_path / "x.npz", x[:3])
+    out = run(capsys, "predict", tmp_path / "model", file, "--format", "jsonl").out
+    assert_allclose(
+        [json.loads(line)["log_q_x"] for line in out.splitlines()], model.score_samples(x[:3]), rtol=1e-6
+    )
+    told = json.loads(run(capsys, "explain", tmp_path / "model", f"{file}:0", "--json").out)
+    assert told["log_q_x"] == pytest.approx(model.score_samples(x[:1])[0], rel=1e-6)
 
 
 def test_a_table_without_names_is_taken_in_its_order(tmp_path):

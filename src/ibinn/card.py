@@ -33,9 +33,9 @@ def model_card(run: Run, form: InputForm) -> str:
         "",
         "| | |",
         "| --- | --- |",
-        f"| error | {held_out['error']:.2f} % |",
-        f"| cross-entropy | {held_out['nll_y']:.4f} nats |",
-        f"| Brier score | {held_out['brier']:.4f} |",
+        f"| error | {number(held_out['error'], 2)} % |",
+        f"| cross-entropy | {number(held_out['nll_y'], 4)} nats |",
+        f"| Brier score | {number(held_out['brier'], 4)} |",
     ]
     lines += [] if bits is None else [f"| bits/dim (validation examples) | {bits:.3f} |"]
     return "\n".join([*lines, "", "## Limits", "", *limits(n, form)]) + "\n"
@@ -46,6 +46,10 @@ def inputs(form: InputForm) -> str:
     if not form.is_images:
         return f"Rows of {shape} numbers"
     return f"Images of {shape} ({form.layout}), pixels from 0 to {form.pixel_max:g} in {form.levels} levels"
+
+
+def number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def names(classes: tuple[str, ...]) -> str:
@@ -64,7 +68,5 @@ def limits(n: int, form: InputForm) -> list[str]:
         "- What the examples do not show, such as a bias in how they were collected, the model cannot know.",
     ]
     if form.is_images:
-        lines.append(
-            "- Images of other sizes have to be resized to the one above, as those for training were."
-        )
+        lines.append("- Images of other sizes have to be brought to the one above first.")
     return lines

@@ -1,5 +1,6 @@
 """The scikit-learn estimator: arrays in; classes, probabilities, densities, p-values and samples out."""
 
+import operator
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,16 +11,16 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, OutlierMixin, clone
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from ibinn.checkpoint import Run, RunError
-from ibinn.config import Precision, Size
+from ibinn.config import Precision, Size, convert
 from ibinn.data.dataset import Array, Dataset, Part, checked
 from ibinn.data.inputs import InputForm
 from ibinn.data.splits import Splits, split_rows
-from ibinn.evaluation import judge
+from ibinn.evaluation import ALPHA, judge
 from ibinn.explanation import EvidenceMap, Explanation, evidence_map, explain
 from ibinn.exploration import decoded, encoded, interpolation
 from ibinn.metrics.conformal import mondrian_p_values, prediction_sets, warn_if_coarse
@@ -27,7 +28,7 @@ from ibinn.metrics.ood import hardly_less
 from ibinn.mixture import log_priors
 from ibinn.models.classifier import GenerativeClassifier
 from ibinn.models.pipeline import chunks
-from ibinn.precision import chosen_device
+from ibinn.precision import Device, chosen_device
 from ibinn.saving import Saved, load_model, save_model
 from ibinn.training.loop import Stopped, Watcher
 from ibinn.training.progress import Lines
@@ -88,7 +89,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from X (N, ...) and its labels y (N,), of any type that can be sorted."""
         x, y = self._training_arrays(X, y)
-        form = InputForm.of(x, self.levels, self.pixel_max)
+        form = InputForm.of(x, whole_number("levels", self.levels) or 256, self.pixel_max)
         classes, numbers = np.unique(y, return_inverse=True)
         part = Part(form.raw(x), numbers.astype(np.int64))
         names = tuple(str(c) for c in classes.tolist())
@@ -117,6 +118,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tuple(str(name) for name in names)
 
     def _train(self, dataset: Dataset, seed: int) -> tuple[Run, list[dict[str, Any]]]:
+        self._check_choices()
         splits = held_out_splits(dataset.train, seed)
         config = configure(
             dataset,
@@ -128,7 +130,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             priors=self._configured_priors(len(dataset.class_names)),
             precision=self.precision,
         )
-        asked = {name: getattr(self, name) for name in ("epochs", "batch_size") if getattr(self, name)}
+        numbers = {name: whole_number(name, getattr(self, name)) for name in ("epochs", "batch_size")}
+        asked: Any = {name: value for name, value in numbers.items() if value is not None}
         config = override(replace(config, recipe=replace(config.recipe, **asked)), tuple(self.settings))
         trainer = Trainer(config, dataset, splits, chosen_device(self.device, dataset.is_images))
         recipe = config.recipe
@@ -142,7 +145,21 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except Stopped as stop:
             raise KeyboardInterrupt(str(stop)) from None
         set_constant_memory(loop.objective, False)
-        return trainer.finish(loop), loop.position.history
+        run = trainer.finish(loop)
+        if not run.facts["converged"]:
+            warnings.warn(
+                "the model is hardly better than guessing the commonest class: more epochs, a larger gamma or "
+                "more data may help",
+                stacklevel=3,
+            )
+        warn_if_coarse(len(splits.calibration), ALPHA)
+        return run, loop.position.history
+
+    def _check_choices(self) -> None:
+        """ValueError for a word that means nothing."""
+        for name, kind in {"precision": Precision, "size": Size, "device": Device}.items():
+            if getattr(self, name) is not None:
+                convert(kind, getattr(self, name), name)
 
     def _configured_priors(self, n_classes: int) -> Any:
         if self.priors is None:
@@ -158,18 +175,15 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         best = self._log_q_y(X).argmax(1)
         return np.asarray(self.classes_[best])
 
-    def predict_proba(self, X: Any, priors: Sequence[float] | None = None) -> Floats:
+    def predict_proba(self, X: Any, priors: Literal["uniform"] | Sequence[float] | None = None) -> Floats:
         """q(y|x), (N, K), in the order of classes_; with other class weights than in training if given."""
         log_q_y = self._log_q_y(X)
+        if isinstance(priors, str) and priors != "uniform":
+            check_priors(priors)
         if priors is not None:
             mixture = self._flow().mixture
-            shift = (
-                (log_priors(mixture.n_classes, priors).to(mixture.phi) - mixture.log_w)
-                .detach()
-                .cpu()
-                .numpy()
-            )
-            log_q_y = log_q_y + shift
+            new = log_priors(mixture.n_classes, None if isinstance(priors, str) else priors).log_softmax(0)
+            log_q_y = log_q_y + (new.to(mixture.phi) - mixture.log_w).detach().cpu().numpy()
         q = np.exp(log_q_y - log_q_y.max(1, keepdims=True))
         return np.asarray(q / q.sum(1, keepdims=True))
 
@@ -200,7 +214,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """p-values in (0, 1], (N,): small for inputs unlike the training data.
 
         Of new data like that, at most a share alpha gets p <= alpha. per_class=True compares each input with
-        those of the same predicted class, so that this holds in each class, if with coarser p-values.
+        those of the same predicted class, so that this holds in each class, if with coarser p-values; p is 1
+        where no calibration input was taken for that class.
         """
         raw = self._raw(X)
         judged, reference = judge(self.run_, raw), self.run_.reference
@@ -247,6 +262,10 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if y is None:
             numbers = mixture.sample_labels(n_samples, generator)
         else:
+            if np.shape(y) not in ((), (n_samples,)):
+                raise ValueError(
+                    f"y has shape {np.shape(y)} but {n_samples} samples need one class or as many"
+                )
             wanted = np.broadcast_to(np.asarray(y), (n_samples,))
             numbers = torch.from_numpy(self._numbers(wanted)).to(mixture.mu.device)
         z = mixture.sample(numbers, temperature, generator).detach().cpu().numpy()
@@ -256,8 +275,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Inputs on the straight line in latent space from a to b, which are the first and the last."""
         if steps < 2:
             raise ValueError(f"steps is {steps} but must be 2 or more: both ends belong to the way")
-        check_is_fitted(self)
-        first, last = self._raw(np.stack([np.asarray(a), np.asarray(b)]))
+        first, last = self._one(a), self._one(b)
         return self.form_.back(interpolation(self.run_.pipeline, first, last, steps))
 
     def _flow(self) -> GenerativeClassifier:
@@ -266,37 +284,46 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.run_.pipeline.model
 
     def _numbers(self, labels: Array) -> NDArray[np.int64]:
-        numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
-        if unknown := set(labels[self.classes_[numbers] != labels].tolist()):
-            raise ValueError(
-                f"there is no class {unknown.pop()!r}; the classes are {self.classes_.tolist()}"
-            )
-        return numbers.astype(np.int64)
+        """The place of each label in classes_; the name of a class will do."""
+        known = self.classes_.tolist()
+        place: dict[Any, int] = {str(label): k for k, label in enumerate(known)}
+        place |= {label: k for k, label in enumerate(known)}
+        for label in labels.tolist():
+            if label not in place:
+                raise ValueError(f"there is no class {label!r}; the classes are {known}")
+        return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
 
     # Decisions explained
 
     def explain(self, x: Any) -> Explanation:
         """Why one input gets its class, and whether to trust it: numbers, and a sentence in `.text`."""
-        raw = self._raw(self._one(x))
-        return explain(self.run_, raw[0]).in_units(self.form_.log_scale)
+        raw = self._one(x)
+        return explain(self.run_, raw).in_units(self.form_.log_scale)
 
     def evidence(self, x: Any, a: Any, b: Any) -> EvidenceMap:
-        """Which values of one input speak for class a against class b, in nats."""
-        raw = self._raw(self._one(x))
-        first, second = (int(self._numbers(np.asarray([label]))[0]) for label in (a, b))
-        return evidence_map(self.run_, raw[0], first, second)
+        """Which values of one input speak for class a against class b, in nats; of images (H, W, C)."""
+        raw = self._one(x)
+        first, second = (int(self._numbers(np.array([label], dtype=object))[0]) for label in (a, b))
+        return evidence_map(self.run_, raw, first, second)
 
-    def _one(self, x: Any) -> Any:
+    def _one(self, x: Any) -> Array:
+        """Levels or row of one input, alone or in a batch of one."""
         check_is_fitted(self)
         x = np.asarray(x)
-        return x[None] if x.ndim == len(self.form_.shape) else x[:1]
+        x = x[None] if x.ndim == len(self.form_.shape) else x
+        if len(x) != 1:
+            raise ValueError(f"one input is needed here, but there are {len(x)}; take X[:1]")
+        raw = self.form_.raw(x)
+        one: Array = np.asarray(raw if self.form_.is_images else check_array(raw))[0]
+        return one
 
     # Files
 
     def save(self, path: str | Path) -> None:
         """A folder with tensors, settings and a model card; no pickle. Commands such as ibinn predict take it."""
         check_is_fitted(self)
-        save_model(Path(path), Saved(self.run_, self.form_, self.classes_, self.get_params()))
+        named = hasattr(self, "feature_names_in_")
+        save_model(Path(path), Saved(self.run_, self.form_, self.classes_, self.get_params(), named))
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> Self:
@@ -318,6 +345,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ) from error
         model.run_, model.form_, model.classes_, model.history_ = saved.run, saved.form, saved.classes, []
         model.n_features_in_ = saved.form.n_values
+        if saved.named:
+            model.feature_names_in_ = np.array(saved.run.feature_names, dtype=object)
         return model
 
     def to_onnx(self, path: str | Path) -> None:
@@ -372,8 +401,13 @@ class IBINNOutlierDetector(MetaEstimatorMixin, OutlierMixin, BaseEstimator):  # 
         """p - alpha: positive for inliers."""
         return self.score_samples(X) - self.offset_
 
+    def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:
+        """fit, then predict; labels are needed here too."""
+        return self.fit(X, y).predict(X)
+
     def predict(self, X: Any) -> NDArray[np.int64]:
         """1 where p > alpha, else -1."""
+        check_is_fitted(self)
         warn_if_coarse(len(self.classifier_.run_.reference.calibration_class), self.alpha)
         return np.where(self.decision_function(X) > 0, 1, -1)
 
@@ -394,12 +428,16 @@ def held_out_splits(part: Part, seed: int) -> Splits:
 
     Of few examples a larger share is held out: some 20 to choose the epoch by, and 25 for the p-values.
     """
-    shares = {"validation": held_out_share(len(part), 20), "calibration": held_out_share(len(part), 25)}
+    each = (
+        1.05 * len(part) / float(np.median(np.bincount(part.y)))
+    )  # so that a usual class reaches all splits
+    wanted = {"validation": max(20, each), "calibration": max(25, each)}
+    shares = {name: held_out_share(len(part), n) for name, n in wanted.items()}
     rows = split_rows(part, shares, seed)
     return Splits(**rows, test=np.zeros(0, np.int64), has_test_part=False)
 
 
-def held_out_share(n: int, wanted: int) -> float:
+def held_out_share(n: int, wanted: float) -> float:
     """A tenth, or as much as gives so many examples, up to a quarter."""
     return min(0.25, max(0.1, wanted / n))
 
@@ -408,6 +446,14 @@ def usual_size(dataset: Dataset) -> Size:
     """As for ibinn train, but small for colour images unless there are many."""
     size = default_size(dataset)
     return "small" if size == "base" and len(dataset.train) < MANY_IMAGES else size
+
+
+def whole_number(name: str, value: Any) -> int | None:
+    """value as a plain integer, NumPy's included; ValueError for anything else."""
+    try:
+        return None if value is None else operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} is {value!r} but must be a whole number") from None
 
 
 def check_priors(priors: str) -> None:

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +14,7 @@ import numpy as np
 from ibinn.checkpoint import Run
 from ibinn.data.dataset import Array
 from ibinn.evaluation import Progress, judge
-from ibinn.metrics.conformal import benjamini_hochberg
+from ibinn.metrics.conformal import benjamini_hochberg, warn_if_coarse
 
 Format = Literal["table", "csv", "jsonl"]
 
@@ -38,10 +39,17 @@ def predict(
     fdr: float | None = None,
     batch_size: int = 500,
     progress: Progress = None,
+    log_scale: float = 0.0,
 ) -> list[Row]:
-    """A row for each input. Atypical is p <= alpha; with fdr, what Benjamini-Hochberg flags in the whole batch."""
+    """A row for each input. Atypical is p <= alpha; with fdr, what Benjamini-Hochberg flags in the whole batch.
+
+    log_scale takes log q(x) to the units that a person knows (see InputForm).
+    """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is {alpha} but must lie between 0 and 1")
+    if fdr is not None and not 0 < fdr < 1:
+        raise ValueError(f"fdr is {fdr} but must lie between 0 and 1")
+    warn_if_coarse(len(run.reference.calibration_class), fdr or alpha)
     judged = judge(run, raw, batch_size, progress)
     p, log_q_x = judged.p[run.reference.headline], judged.evidence.log_q_x
     flagged = p <= alpha if fdr is None else benjamini_hochberg(p, fdr)
@@ -53,7 +61,7 @@ def predict(
             float(np.exp(judged.evidence.log_q_y[i, best[i]])),
             float(p[i]),
             "atypical" if flagged[i] else "typical",
-            None if log_q_x is None or not np.isfinite(log_q_x[i]) else float(log_q_x[i]),
+            None if log_q_x is None or not np.isfinite(log_q_x[i]) else float(log_q_x[i]) + log_scale,
         )
         for i, name in enumerate(names)
     ]
@@ -94,4 +102,6 @@ def as_table(rows: Sequence[Row]) -> str:
 
 def percent(share: float) -> str:
     """Never 100 % of what is not certain."""
+    if math.isnan(share):
+        return "–"
     return f"{100 * share:.1f} %" if share < 0.9995 else "> 99.9 %"

@@ -20,12 +20,16 @@ ABOUT, CARD = "estimator.json", "README.md"
 
 
 class Saved(NamedTuple):
-    """A trained model, the form of its inputs and the labels as a person knows them, and the parameters."""
+    """A trained model, the form of its inputs and the labels as a person knows them, and the parameters.
+
+    named: whether the columns of its table have names that a person gave.
+    """
 
     run: Run
     form: InputForm
     classes: Array
     parameters: dict[str, Any]
+    named: bool = False
 
 
 def save_model(folder: Path, saved: Saved) -> None:
@@ -33,7 +37,10 @@ def save_model(folder: Path, saved: Saved) -> None:
     check_classes(saved.classes)
     if folder.exists() and not is_own(folder):
         raise RunError(f"{folder} is not empty, and holds no saved model; give another folder")
-    run = dataclasses.replace(saved.run, facts=saved.run.facts | {"estimator": True})
+    # Without the seconds: the same data and seed give the same bytes.
+    facts = {k: v for k, v in saved.run.facts.items() if k != "train_seconds"}
+    run = dataclasses.replace(saved.run, facts=facts | {"estimator": True})
+    card = model_card(run, saved.form)
     write_config(folder, run.config)
     save_run(folder, run)
     about = {
@@ -44,8 +51,9 @@ def save_model(folder: Path, saved: Saved) -> None:
         "classes": saved.classes.tolist(),
         "classes_dtype": saved.classes.dtype.str,
         "form": dataclasses.asdict(saved.form),
+        "named": saved.named,
     }
-    write_whole(folder / CARD, model_card(run, saved.form))
+    write_whole(folder / CARD, card)
     write_whole(folder / ABOUT, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -54,7 +62,8 @@ def load_model(folder: Path, device: str = "cpu") -> Saved:
     run = load_run(folder, device)
     path = folder / ABOUT
     if not run.facts.get("estimator"):
-        return Saved(run, form_of(run), np.array(run.class_names), {"gamma": run.config.gamma})
+        named = run.feature_names is not None
+        return Saved(run, form_of(run), np.array(run.class_names), {"gamma": run.config.gamma}, named)
     if not path.is_file():
         raise RunError(f"{folder} lacks {ABOUT}; restore it from a copy, or save the model again")
     try:
@@ -68,12 +77,14 @@ def load_model(folder: Path, device: str = "cpu") -> Saved:
         classes = np.array(about["classes"], dtype=np.dtype(about["classes_dtype"]))
         check_classes(classes)
         belongs = about["model"] == digest(folder / MODEL) and len(classes) == len(run.class_names)
-        parameters = dict(about["parameters"])
-    except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        parameters, named = dict(about["parameters"]), bool(about["named"])
+    except RunError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{path} is damaged, or was not written by ibinn; restore it from a copy") from error
     if not belongs:
         raise RunError(f"{path} does not belong to the {MODEL} beside it; restore both from a copy")
-    return Saved(run, form, classes, parameters)
+    return Saved(run, form, classes, parameters, named)
 
 
 def form_of(run: Run) -> InputForm:

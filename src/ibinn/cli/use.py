@@ -61,7 +61,8 @@ class Predict:
         saved = loaded(self.run_folder, self.device)
         names, raw = read_all(self.files, saved)
         with progress("predicting") as on_progress:
-            rows = predict(saved.run, names, raw, self.alpha, self.fdr, self.batch_size, on_progress)
+            how = (self.alpha, self.fdr, self.batch_size, on_progress, saved.form.log_scale)
+            rows = predict(saved.run, names, raw, *how)
         text = as_text(rows, self.format)
         if self.out is None:
             print(text, end="")
@@ -94,7 +95,7 @@ class Explain:
 
         saved = loaded(self.run_folder, "cpu")
         raw = read_one(self.file, saved)
-        told = explain(saved.run, raw)
+        told = explain(saved.run, raw).in_units(saved.form.log_scale)
         print(json.dumps(told.to_dict(), indent=1, ensure_ascii=False) if self.json else told)
         if self.figure is not None:
             from ibinn.report.explained import explanation_figure

@@ -33,8 +33,9 @@ def load_npz(
             f"{path} cannot be read as plain arrays ({' '.join(str(error).split())}); save it with "
             f"numpy.savez(path, x=..., y=...)"
         ) from error
-    if not labelled and "x" in arrays and "y" not in arrays:
-        arrays["y"] = np.zeros(len(arrays["x"]), np.int64)
+    if not labelled:
+        arrays = {name: array for name, array in arrays.items() if name in ("x", "x_test")}
+        arrays |= {f"y{name[1:]}": np.zeros(len(array), np.int64) for name, array in arrays.items()}
     if "x" not in arrays or "y" not in arrays:
         raise DataError(f"{path} needs arrays x and y (and x_test, y_test if there is a test part)")
     test = arrays.get("x_test"), arrays.get("y_test")
@@ -118,9 +119,12 @@ def channels_last(name: str, x: Array) -> Array:
 
 
 def inferred_pixel_max(name: str, x: Array, levels: int) -> float:
-    """What white is: 1 for truth values and for floats that hardly exceed it, else the highest level."""
-    if x.dtype == np.uint8 and levels == 256:
-        return 255.0
+    """What white is: 1 for truth values and for floats that hardly exceed it, else the highest level.
+
+    Bytes that are levels already need no notice.
+    """
+    if x.dtype == np.uint8 and x.max(initial=0) < levels:
+        return levels - 1.0
     unit = x.dtype.kind == "b" or (x.dtype.kind == "f" and float(x.max(initial=0)) <= 1.1)
     highest = 1.0 if unit else levels - 1.0
     check_range(name, x, highest)

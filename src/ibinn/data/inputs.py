@@ -59,6 +59,13 @@ class InputForm:
         if self.levels is None or self.pixel_max is None:
             return np.asarray(x, dtype=np.float64)
         check_numbers("X", x)
+        if len(x) == 0:
+            raise DataError("X is empty; give at least one image")
+        if x.dtype.kind in "fb" and self.pixel_max > 2 and 0 < float(x.max()) <= 1.1:
+            raise DataError(
+                f"pixel values up to {float(x.max()):g} look like 0–1 but the model was trained on "
+                f"0–{self.pixel_max:g}; multiply them by {self.pixel_max:g}"
+            )
         return to_levels("X", channels_last("X", x), self.levels, self.pixel_max)
 
     def back(self, raw: Array) -> Array:

@@ -32,7 +32,7 @@ from ibinn.data.sources import (
     parquet_schema,
     search_folders,
 )
-from ibinn.data.tables import check_missing, features, matched, read_table
+from ibinn.data.tables import read_table, rows_by_name
 
 Images = NDArray[Any]  # (N, H, W, C), uint8 or uint16
 Unit = NDArray[np.floating[Any]]  # the same in [0, 1], until a map leaves that range
@@ -102,9 +102,7 @@ def ood_rows(
         return permuted(rows, seed)
     path = Path(name)
     if columns is not None and path.suffix.lower() in (".csv", ".parquet") and path.is_file():
-        table = read_table(path)
-        check_missing(table, path)
-        return matched(features(table, path, target), columns, table, path)
+        return rows_by_name(read_table(path), columns, path)
     data = load(name, data_dir, target, labelled=False)
     part = data.train if data.test is None else data.test
     if data.levels is not None or part.x.shape[1] != rows.shape[1]:

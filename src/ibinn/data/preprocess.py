@@ -227,7 +227,8 @@ class TablePreprocess(nn.Module):
         return 0.0
 
     def to_units(self, raw: Array | Tensor) -> Tensor:
-        x = torch.as_tensor(raw).to(self.mean.device, self.mean.dtype)
+        x = torch.as_tensor(np.array(raw) if isinstance(raw, np.ndarray) else raw)
+        x = x.to(self.mean.device, self.mean.dtype)
         if x.ndim != 2 or x.shape[1] != self.n_dims:
             raise ValueError(f"rows have shape {tuple(x.shape)} but (N, {self.n_dims}) was expected")
         return x

@@ -112,15 +112,35 @@ def numbers(column: pa.ChunkedArray, name: str, path: Path) -> dict[str, Array]:
     )
 
 
-def matched(found: dict[str, Array], columns: tuple[str, ...], table: pa.Table, path: Path) -> Array:
-    """The named columns in this order, (N, D); a category that does not occur is nobody's."""
-    lacking = [c for c in columns if c not in found and c.split("=")[0] not in table.column_names]
-    if lacking:
+def rows_by_name(table: pa.Table, columns: tuple[str, ...], path: Path) -> Array:
+    """The columns of a model in their order, (N, D), from a table that may hold others too."""
+    return np.column_stack([column_by_name(table, name, path) for name in columns])
+
+
+def column_by_name(table: pa.Table, name: str, path: Path) -> Array:
+    """A column of numbers, or for "kind=red" where the column kind says red; an unknown category is nobody's."""
+    if name in table.column_names:
+        check_missing(table.select([name]), path)
+        found = numbers(table[name], name, path)
+        if name not in found:
+            raise DataError(
+                f"{path}: column {name} holds text where the model knows numbers; mend those cells"
+            )
+        return found[name]
+    base = next((b for b in table.column_names if name.startswith(f"{b}=")), None)
+    if base is None:
         raise DataError(
-            f"{path} has no column {lacking[0]!r}, which the data has; give one with the same columns"
+            f"{path} has no column {name!r}, which the data has; give one with the same columns"
         )
-    nothing = np.zeros(table.num_rows)
-    return np.column_stack([found.get(column, nothing) for column in columns])
+    check_missing(table.select([base]), path)
+    same = pc.equal(as_text(table[base]), name.removeprefix(f"{base}="))
+    return np.asarray(same.to_numpy(), dtype=np.float64)
+
+
+def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return column.cast(pa.string())
 
 
 def check_categories(categories: list[str], name: str, path: Path) -> None:

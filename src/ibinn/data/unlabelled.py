@@ -4,13 +4,14 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from ibinn.data.arrays import load_npz
 from ibinn.data.dataset import Array, DataError
 from ibinn.data.images import SUFFIXES, open_image, to_size
 from ibinn.data.inputs import InputForm
 from ibinn.data.sources import image_files
-from ibinn.data.tables import check_missing, features, matched, read_table
+from ibinn.data.tables import read_table, rows_by_name
 
 Named = tuple[list[str], Array]
 
@@ -31,38 +32,45 @@ def read_inputs(path: Path, form: InputForm, columns: tuple[str, ...] | None = N
 
 
 def read_array(path: Path, form: InputForm) -> Named:
-    """The array x of an .npz."""
-    x = load_npz(path, form.levels or 256, form.pixel_max, labelled=False).train.x
+    """The array x of an .npz; the range of floats is inferred with a notice where the model knows plain levels."""
+    plain = form.levels is not None and form.pixel_max == form.levels - 1
+    x = load_npz(path, form.levels or 256, None if plain else form.pixel_max, labelled=False).train.x
     wanted = image_shape(form) if form.is_images else form.shape
     if tuple(x.shape[1:]) != wanted:
         raise DataError(f"{path} has inputs of shape {x.shape[1:]} but the model was trained on {wanted}")
+    if len(x) == 0:
+        raise DataError(f"{path} has no inputs; give it some")
     return [f"{path}:{row}" for row in range(len(x))], x
 
 
 def read_pictures(path: Path, form: InputForm) -> Named:
-    """One image, or all below a folder, in the model's size, colours and levels."""
+    """One image, or all below a folder, in the model's size, colours and levels; what that took is told once."""
     files = image_files(path) if path.is_dir() else [path]
     if not files:
         raise DataError(f"{path} holds no images; known kinds are {', '.join(sorted(SUFFIXES))}")
-    return [str(file) for file in files], np.stack([read_picture(file, form) for file in files])
+    height, width, n_channels = image_shape(form)
+    pictures, n_turned, n_resized = [], 0, 0
+    for file in files:
+        image = open_image(file, str(file))
+        n_turned += len(image.getbands()) != n_channels
+        n_resized += image.size != (width, height)
+        pictures.append(fitted(image, form))
+    many = f"{path}: {{}} of {len(files)} images are" if len(files) > 1 else f"{path} is"
+    if n_turned:
+        colour = "colour" if n_channels == 3 else "grey"
+        warnings.warn(f"{many.format(n_turned)} turned into {colour}, as the model wants it", stacklevel=2)
+    if n_resized:
+        told = many.format(n_resized)
+        warnings.warn(f"{told} cropped about the centre and resized to {width} x {height}", stacklevel=2)
+    return [str(file) for file in files], np.stack(pictures)
 
 
-def read_picture(file: Path, form: InputForm) -> Array:
+def fitted(image: Image.Image, form: InputForm) -> Array:
+    """Levels (H, W, C) of a picture, in the size and colours of the model."""
     height, width, n_channels = image_shape(form)
     assert form.levels is not None
-    image = open_image(file, str(file))
     if len(image.getbands()) != n_channels:
-        warnings.warn(
-            f"{file} is turned into {'colour' if n_channels == 3 else 'grey'}, as the model wants it",
-            stacklevel=2,
-        )
         image = image.convert("RGB" if n_channels == 3 else "L")
-    if image.size != (width, height):
-        warnings.warn(
-            f"{file} is cropped about its centre and resized from {image.width} x {image.height} to "
-            f"{width} x {height}",
-            stacklevel=2,
-        )
     pixels = np.asarray(to_size(image, (width, height))).reshape(height, width, n_channels)
     return np.round(pixels * ((form.levels - 1) / 255)).astype(np.uint8)
 
@@ -77,10 +85,14 @@ def image_shape(form: InputForm) -> tuple[int, ...]:
 def read_rows(path: Path, form: InputForm, columns: tuple[str, ...] | None) -> Named:
     """The rows of a table; other columns, such as the classes, are left out."""
     table = read_table(path)
-    check_missing(table, path)
     numbered = tuple(f"x{i}" for i in range(form.n_values))
     names = columns or numbered
-    if names == numbered and table.num_columns == form.n_values:  # trained on an array: the order must do
+    if names == numbered and not {*numbered} <= {*table.column_names}:
+        if table.num_columns != form.n_values:
+            raise DataError(
+                f"{path} has {table.num_columns} columns but the model was trained on an array of "
+                f"{form.n_values}, without names; give it just those, in their order"
+            )
         names = tuple(table.column_names)
-    rows = matched(features(table, path, None), names, table, path)
+    rows = rows_by_name(table, names, path)
     return [f"{path}:{row}" for row in range(len(rows))], rows

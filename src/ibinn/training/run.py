@@ -352,7 +352,7 @@ def start_means(pipeline: Pipeline, part: Part, rows: Rows) -> None:
         z = torch.cat(
             [model.encode(pipeline.prepared(part.x[some])[0])[0] for _, some in chunks(rows, 500)]
         )
-    for k in range(model.mixture.n_classes):
+    for k in np.unique(part.y[rows]).tolist():
         model.mixture.mu[k] = z[torch.from_numpy(part.y[rows] == k).to(z.device)].mean(0)
 
 
