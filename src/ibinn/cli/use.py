@@ -85,7 +85,7 @@ class Explain:
     """An image, or FILE:ROW of an .npz or a table."""
 
     figure: Path | None = None
-    """Draw posterior, place among the calibration scores and, for images, the evidence to this .png or .pdf."""
+    """Draw posterior, place among the calibration scores and the evidence to this .png or .pdf."""
 
     json: bool = False
     """Print the numbers as JSON."""
@@ -101,7 +101,7 @@ class Explain:
             from ibinn.report.explained import explanation_figure
 
             best = sorted(range(len(told.posterior)), key=lambda k: -list(told.posterior.values())[k])
-            evidence = evidence_map(saved.run, raw, best[0], best[1]) if saved.form.is_images else None
+            evidence = evidence_map(saved.run, raw, best[0], best[1])
             write_figure(self.figure, lambda: explanation_figure(told, raw, evidence))
 
 
