@@ -3,9 +3,9 @@
     python benchmarks/classifiers.py
 
 Five folds, three seeds: error, log-loss, the paper's calibration error with its floor, and seconds of a fit. Every
-classifier has its defaults, behind a StandardScaler where its users would put one; QDA, which refuses breast cancer
-and digits for their ranks, has reg_param=0.01 there. Then the third class of wine, which a model of the other two
-should flag. A log-loss is tied with the best where it is within one standard error.
+classifier has its defaults, behind a StandardScaler where its users would put one; QDA, which refuses breast
+cancer and digits for their ranks, has reg_param=0.01 there. Then the third class of wine, which a model of the
+other two should flag. A log-loss is tied with the best where it is within one standard error.
 """
 
 import math
