@@ -16,6 +16,7 @@ T = TypeVar("T")
 Method = Literal["ibinn", "class-nll", "class-nll-fixed", "resnet", "irevnet", "vib"]
 Size = Literal["tiny", "small", "base", "paper"]
 Precision = Literal["float32", "bf16"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 class ConfigError(ValueError):

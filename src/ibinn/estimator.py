@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from ibinn.checkpoint import Run, RunError
-from ibinn.config import Precision, Size, convert
+from ibinn.config import Device, Precision, Size, convert
 from ibinn.data.dataset import Array, Dataset, Part, checked
 from ibinn.data.inputs import InputForm
 from ibinn.data.splits import Splits, split_rows
@@ -28,7 +28,7 @@ from ibinn.metrics.ood import hardly_less
 from ibinn.mixture import log_priors
 from ibinn.models.classifier import GenerativeClassifier
 from ibinn.models.pipeline import chunks
-from ibinn.precision import Device, chosen_device
+from ibinn.precision import chosen_device
 from ibinn.saving import Saved, load_model, save_model
 from ibinn.training.loop import Stopped, Watcher
 from ibinn.training.progress import Lines
@@ -162,10 +162,9 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 convert(kind, getattr(self, name), name)
 
     def _configured_priors(self, n_classes: int) -> Any:
-        if self.priors is None:
-            return "data"
-        if isinstance(self.priors, str):
-            return self.priors if self.priors == "uniform" else check_priors(self.priors)
+        check_priors(self.priors)
+        if self.priors is None or isinstance(self.priors, str):
+            return self.priors or "data"
         return tuple(log_priors(n_classes, self.priors).exp().tolist())
 
     # Classes
@@ -178,8 +177,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any, priors: Literal["uniform"] | Sequence[float] | None = None) -> Floats:
         """q(y|x), (N, K), in the order of classes_; with other class weights than in training if given."""
         log_q_y = self._log_q_y(X)
-        if isinstance(priors, str) and priors != "uniform":
-            check_priors(priors)
+        check_priors(priors)
         if priors is not None:
             mixture = self._flow().mixture
             new = log_priors(mixture.n_classes, None if isinstance(priors, str) else priors).log_softmax(0)
@@ -456,5 +454,7 @@ def whole_number(name: str, value: Any) -> int | None:
         raise ValueError(f"{name} is {value!r} but must be a whole number") from None
 
 
-def check_priors(priors: str) -> None:
-    raise ValueError(f"priors is {priors!r} but must be None, 'uniform' or one number per class")
+def check_priors(priors: Any) -> None:
+    """ValueError for a word that means nothing; numbers are checked where they become weights."""
+    if isinstance(priors, str) and priors != "uniform":
+        raise ValueError(f"priors is {priors!r} but must be None, 'uniform' or one number per class")

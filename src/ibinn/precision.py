@@ -1,7 +1,6 @@
 """What keeps densities exact: dtypes, devices and mixed precision. Imports nothing of ours."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,9 +23,6 @@ def autocast_off(x: Tensor) -> AbstractContextManager[object]:
     if torch.is_autocast_enabled(x.device.type):
         return torch.autocast(x.device.type, enabled=False)
     return nullcontext()
-
-
-Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 def chosen_device(name: str, is_images: bool) -> str:

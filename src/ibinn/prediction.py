@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import io
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,6 +13,7 @@ import numpy as np
 from ibinn.checkpoint import Run
 from ibinn.data.dataset import Array
 from ibinn.evaluation import Progress, judge
+from ibinn.explanation import percent_of
 from ibinn.metrics.conformal import benjamini_hochberg, warn_if_coarse
 
 Format = Literal["table", "csv", "jsonl"]
@@ -88,7 +88,7 @@ def as_table(rows: Sequence[Row]) -> str:
     cells = [("input", "class", "probability", "p-value", "verdict")]
     for row in rows:
         p = f"{row.p_value:.4f}" if row.p_value >= 1e-4 else f"{row.p_value:.1e}"
-        cells.append((row.input, row.label, percent(row.probability), p, row.verdict))
+        cells.append((row.input, row.label, percent_of(row.probability), p, row.verdict))
     widths = [max(len(line[i]) for line in cells) for i in range(5)]
     lines = [
         "  ".join(
@@ -98,10 +98,3 @@ def as_table(rows: Sequence[Row]) -> str:
         for line in cells
     ]
     return "\n".join(lines) + "\n"
-
-
-def percent(share: float) -> str:
-    """Never 100 % of what is not certain."""
-    if math.isnan(share):
-        return "–"
-    return f"{100 * share:.1f} %" if share < 0.9995 else "> 99.9 %"

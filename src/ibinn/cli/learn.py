@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from ibinn.cli.terminal import Device, note, one_line, progress
-from ibinn.config import Method, Precision, RunConfig, Size
+from ibinn.cli.terminal import note, one_line, progress
+from ibinn.config import Device, Method, Precision, RunConfig, Size
 
 if TYPE_CHECKING:
     from ibinn.checkpoint import Run

@@ -4,9 +4,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Literal
-
-Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 @contextlib.contextmanager

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from ibinn.cli.terminal import Device, progress
+from ibinn.cli.terminal import progress
+from ibinn.config import Device
 
 if TYPE_CHECKING:
     from ibinn.data.dataset import Array
