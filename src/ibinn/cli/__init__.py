@@ -42,17 +42,27 @@ def main(arguments: list[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")  # a class called "ä" on an ASCII terminal
     try:
         command = parse(arguments)
+        check_alone(command)
         keep_freed_memory()
         command.run()
     except BrokenPipeError:  # the reader, say `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush would fail again
         raise SystemExit(141) from None
     except (ValueError, OSError) as error:
-        print(f"ibinn: {one_line(error)}", file=sys.stderr)
+        rank = os.environ.get("RANK", "0")
+        who = "ibinn" if rank == "0" else f"ibinn, process {rank}"
+        print(f"{who}: {one_line(error)}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("ibinn: stopped", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def check_alone(command: Command) -> None:
+    """ValueError where torchrun starts what runs in one process only."""
+    started = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+    if started and not isinstance(command, Train):
+        raise ValueError("only ibinn train shares its work among processes; start this without torchrun")
 
 
 def parse(arguments: list[str] | None) -> Command:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ibinn.data.dataset import Array, Dataset
     from ibinn.data.splits import Splits
     from ibinn.results import Results
+    from ibinn.training.distributed import Team
 
 Score = Literal[
     "typicality", "nll", "class_typicality", "entropy", "max_softmax", "energy", "complexity", "combined"
@@ -75,15 +76,30 @@ class Train:
     constant_memory: bool = False
     """Recompute activations from the flow's inverse: memory does not grow with depth, for some more time."""
 
+    accumulate: int = 1
+    """Work each batch off in so many parts, one after the other: less memory, the same gradient."""
+
+    sync_batch_norm: bool = True
+    """Under torchrun: statistics of the batches of all processes together, so that the result is that of one."""
+
     tensorboard: bool = False
     """Write the epochs' numbers for TensorBoard too."""
 
     def run(self) -> None:
+        from ibinn.training.distributed import WriterFailed, assembled
+
+        try:
+            with assembled(self.device) as team:
+                self.run_in(team)
+        except WriterFailed:  # it has told why
+            raise SystemExit(2) from None
+
+    def run_in(self, team: "Team") -> None:
         from ibinn.data.sources import load
         from ibinn.data.splits import split
         from ibinn.training.recipes import configure, override
 
-        with progress(f"reading {self.data}") as on_progress:
+        with team.first_here(), progress(f"reading {self.data}") as on_progress:
             dataset = load(self.data, self.data_dir, self.target, on_progress)
         splits = split(dataset, self.seed)
         names = ("method", "gamma", "seed", "priors", "precision", "target")
@@ -94,7 +110,7 @@ class Train:
             settings += (f"recipe.epochs={self.epochs}",)
         config = override(dataclasses.replace(config, data=self.data), settings)
         folder = self.out or Path("runs", default_name(config))
-        train_and_tell(config, dataset, splits, folder, self)
+        train_and_tell(config, dataset, splits, folder, self, team)
 
 
 @dataclass(frozen=True)
@@ -189,25 +205,32 @@ def default_name(config: RunConfig) -> str:
 
 
 def train_and_tell(
-    config: RunConfig, dataset: "Dataset", splits: "Splits", folder: Path, command: Train
+    config: RunConfig, dataset: "Dataset", splits: "Splits", folder: Path, command: Train, team: "Team"
 ) -> None:
     from ibinn.precision import chosen_device
     from ibinn.training.loop import Stopped
-    from ibinn.training.progress import Board, Lines, clock
+    from ibinn.training.progress import Board, Lines, Silence, clock
     from ibinn.training.run import train
 
-    device = chosen_device(command.device, dataset.is_images)
-    board = Board(folder) if command.tensorboard else None
-    lines = Lines(config.recipe.epochs, min(config.recipe.batch_size, len(splits.train)), board)
+    device = team.device or chosen_device(command.device, dataset.is_images)
+    board = Board(folder) if command.tensorboard and team.is_writer else None
+    batch_size = min(config.recipe.batch_size, len(splits.train))
+    lines = Lines(config.recipe.epochs, batch_size, board) if team.is_writer else Silence()
     try:
         how = (command.resume, device, command.save_every, command.constant_memory)
-        run = train(config, dataset, splits, folder, lines, *how)
+        shared = (team, command.accumulate, command.sync_batch_norm)
+        run = train(config, dataset, splits, folder, lines, *how, *shared)
     except Stopped as stop:
         lines.close()
-        print(f"ibinn: {stop}; saved in {folder}, the same command with --resume goes on", file=sys.stderr)
+        if team.is_writer:
+            print(
+                f"ibinn: {stop}; saved in {folder}, the same command with --resume goes on", file=sys.stderr
+            )
         raise SystemExit(128 + stop.number) from None
     finally:
         lines.close()
+    if run is None:  # another process writes and tells
+        return
     facts = run.facts
     validation = facts["validation"]
     bits = validation["bits_per_dim"]

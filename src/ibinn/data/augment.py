@@ -1,10 +1,13 @@
 """Random variants of training images: flips, colour jitter, small rotations, crops, on tensor batches."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from ibinn.data.draws import Part, Source, draw
 
 GREY = (0.299, 0.587, 0.114)  # ITU-R 601, the luma that Pillow uses
 
@@ -42,7 +45,7 @@ PAPER = Augmentation(flip=True, crop=2, rotation=12.0, jitter=(0.1, 0.1, 0.05))
 
 def augment(
     x: Tensor,
-    generator: torch.Generator,
+    generator: Source,
     flip: bool = False,
     crop: int = 0,
     rotation: float = 0.0,
@@ -61,7 +64,7 @@ def augment(
     if flip:
         x = mirror(x, uniform(x, (n,), generator) < 0)
     if any(jitter):
-        factors = 1 + x.new_tensor(jitter)[:, None] * uniform(x, (3, n), generator)
+        factors = 1 + x.new_tensor(jitter)[:, None] * uniform(x, (n, 3), generator).T
         x = adjust_colours(x, factors, high)
     shift = whole_numbers(x, (n, 2), crop, generator)
     if rotation:
@@ -128,18 +131,22 @@ def rotate(x: Tensor, degrees: Tensor, shift: Tensor) -> Tensor:
     return F.grid_sample(x, source, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def uniform(x: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+def uniform(x: Tensor, shape: tuple[int, ...], source: Source) -> Tensor:
     """Draws from [-1, 1), of x's dtype and device; the same numbers for every dtype."""
-    draws = torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float32)
+    draws = draw(torch.rand, shape, source, device=device_of(source), dtype=torch.float32)
     return (2 * draws - 1).to(x)
 
 
-def whole_numbers(x: Tensor, shape: tuple[int, ...], most: int, generator: torch.Generator) -> Tensor:
+def whole_numbers(x: Tensor, shape: tuple[int, ...], most: int, source: Source) -> Tensor:
     """Whole numbers from -most to most, all equally likely, on x's device; 0 draws nothing."""
     if most == 0:
         return torch.zeros(shape, dtype=torch.long, device=x.device)
-    draws = torch.randint(-most, most + 1, shape, generator=generator, device=generator.device)
+    draws = draw(partial(torch.randint, -most, most + 1), shape, source, device=device_of(source))
     return draws.to(x.device)
+
+
+def device_of(source: Source) -> torch.device:
+    return source.generator.device if isinstance(source, Part) else source.device
 
 
 def check_batch(x: Tensor, settings: Augmentation) -> None:

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ibinn.data.draws import Source, draw
+
 Array = NDArray[Any]
 Noise = Literal["uniform", "gaussian", "both"]
 EVEN = 0.1  # share of the even histogram in an equalising one
@@ -124,12 +126,12 @@ class ImagePreprocess(nn.Module):
         w = w.to(self.mean.device).permute(0, 3, 1, 2).to(self.mean.dtype)
         return F.pad(w, self._padding) / self.levels
 
-    def add_noise(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def add_noise(self, x: Tensor, generator: Source | None = None) -> Tensor:
         """x + E: what is fed to the network in training, and averaged over in evaluation."""
         if self.noise != "gaussian":
             x = dequantise(x, self.levels, generator)
         if self.noise != "uniform":
-            x = x + self.sigma * torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+            x = x + self.sigma * draw(torch.randn, x.shape, generator, device=x.device, dtype=x.dtype)
         return x
 
     def fixed_noise(self, draw: int = 0) -> Tensor:
@@ -233,7 +235,7 @@ class TablePreprocess(nn.Module):
             raise ValueError(f"rows have shape {tuple(x.shape)} but (N, {self.n_dims}) was expected")
         return x
 
-    def add_noise(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def add_noise(self, x: Tensor, generator: Source | None = None) -> Tensor:
         return x
 
     def fixed_noise(self, draw: int = 0) -> Tensor:
@@ -254,9 +256,9 @@ class TablePreprocess(nn.Module):
         return x.cpu().numpy()
 
 
-def dequantise(x: Tensor, levels: int, generator: torch.Generator | None = None) -> Tensor:
+def dequantise(x: Tensor, levels: int, generator: Source | None = None) -> Tensor:
     """x + u / levels, u uniform in [0, 1) but for a margin."""
-    u = torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+    u = draw(torch.rand, x.shape, generator, device=x.device, dtype=x.dtype)
     return x + u.clamp(MARGIN, 1 - MARGIN) / levels
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ibinn.flows.batch_norm import BatchNorm
 from ibinn.flows.fused import is_plain
 
 ENOUGH = 8  # images for which folding, done anew each time, pays
@@ -37,7 +38,7 @@ class Subnet(nn.Sequential):
 
 def is_foldable(conv: nn.Module, norm: nn.Module | None) -> bool:
     """Whether norm scales and shifts each channel of conv's output by numbers that do not change here."""
-    if type(conv) is not nn.Conv2d or type(norm) is not nn.BatchNorm2d or norm.training:
+    if type(conv) is not nn.Conv2d or not isinstance(norm, nn.BatchNorm2d) or norm.training:
         return False
     if conv.padding_mode != "zeros" or norm.running_var is None or norm.weight is None or norm.bias is None:
         return False
@@ -126,7 +127,7 @@ def zero_conv(n_in: int, n_out: int, size: int) -> nn.Conv2d:
 
 def conv_norm_relu(n_in: int, n_out: int, stride: int = 1) -> list[nn.Module]:
     """3x3 conv from a He start, batch-norm, ReLU. No bias: batch-norm would take it out again."""
-    return [he_conv(n_in, n_out, 3, stride, bias=False), nn.BatchNorm2d(n_out), nn.ReLU(inplace=True)]
+    return [he_conv(n_in, n_out, 3, stride, bias=False), BatchNorm(n_out), nn.ReLU(inplace=True)]
 
 
 def dense_subnet(n_in: int, n_out: int, width: int, dropout: float = 0.0) -> Subnet:

@@ -1,7 +1,8 @@
 """The one loop: every method is trained by it, and every run can be killed and goes on as if it had not been.
 
 Nothing random is kept between steps: the order of an epoch comes from (seed, epoch), all that is drawn in a
-step from (seed, step). So weights, optimiser and position are the whole state.
+step from (seed, step). So weights, optimiser and position are the whole state. Several processes share a batch
+and take every decision together; noise and augmentation of an example are the same whoever holds it.
 """
 
 import contextlib
@@ -22,12 +23,16 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from ibinn.config import Precision, Recipe
 from ibinn.data.batches import Batches
-from ibinn.models.methods import Objective
+from ibinn.data.draws import Part
+from ibinn.flows.batch_norm import set_group
+from ibinn.models.methods import Losses, Objective
+from ibinn.training.distributed import ALONE, Team, answering
 from ibinn.training.recipes import make_optimizer, rate_factor, set_learning_rate
 
 Rows = NDArray[np.int64]
 BAD_STEPS = 10  # non-finite ones in a row, after which the run goes back
 GO_BACKS = 3
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class TrainingError(ValueError):
@@ -85,16 +90,17 @@ class Watcher(Protocol):
 class Loop:
     """Trains objective.model; `average` is its exponential moving average, the model that is validated and kept.
 
-    fetch(rows, generator) -> (v, log_det, y) makes a batch; validate(model) judges `average` after each epoch;
+    fetch(rows, part) -> (v, log_det, y) makes a batch; validate(model) judges `average` after each epoch;
     save(tensors, position) keeps a checkpoint, every save_every seconds and when a signal comes, record(history)
-    the lines of the epochs.
+    the lines of the epochs. `batches` are the team's member's own; they are worked off in `accumulate` parts, one
+    after the other.
     """
 
     def __init__(
         self,
         objective: Objective,
         batches: Batches,
-        fetch: Callable[[Rows, torch.Generator], tuple[Tensor, Tensor, Tensor]],
+        fetch: Callable[[Rows, Part], tuple[Tensor, Tensor, Tensor]],
         validate: Callable[[nn.Module], Validation],
         recipe: Recipe,
         seed: int,
@@ -103,10 +109,14 @@ class Loop:
         save: Callable[[dict[str, Tensor], Position], None] | None = None,
         save_every: float = 30.0,
         record: Callable[[list[dict[str, Any]]], None] | None = None,
+        team: Team = ALONE,
+        accumulate: int = 1,
+        sync_batch_norm: bool = True,
     ) -> None:
         self.objective, self.batches, self.fetch, self.validate = objective, batches, fetch, validate
         self.recipe, self.seed, self.watcher, self.precision = recipe, seed, watcher, precision
         self.save, self.save_every, self.record = save, save_every, record
+        self.team, self.accumulate, self.sync_batch_norm = team, accumulate, sync_batch_norm
         self.position = Position()
         self.average = copy.deepcopy(objective.model)
         self.best = self.good = snapshot(self.average)
@@ -114,6 +124,7 @@ class Loop:
         self.parameters = list(objective.model.parameters())
         self.device = self.parameters[0].device
         self.generator = torch.Generator(self.device)
+        self.shared: nn.Module = objective
         self.signal: int | None = None
         self.saved_at = self.ticked_at = time.monotonic()
 
@@ -121,7 +132,7 @@ class Loop:
         """Train to the end or until patience ends; the model of the best epoch, or the last without patience."""
         # Training reseeds torch's own generator in every step; whoever called keeps theirs as it was.
         devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices), self.listening():
+        with torch.random.fork_rng(devices), self.listening(), self.working_together():
             self.saved_at = self.ticked_at = time.monotonic()
             while not self.is_over():
                 try:
@@ -148,25 +159,34 @@ class Loop:
 
     def step(self, rows: Rows) -> None:
         """One step of the optimiser, skipped and counted where loss or gradient is not finite."""
-        self.reseed()
         set_learning_rate(self.optimizer, self.learning_rate())
-        v, log_det, y = self.fetch(rows, self.generator)
-        if not v.isfinite().all():
-            self.skip()
-            return
         self.objective.train()
-        bf16 = self.precision == "bf16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
-            losses = self.objective(v, log_det, y)
         self.optimizer.zero_grad()
-        losses.loss.mean().backward()
+        on_x = on_y = torch.zeros((), device=self.device)
+        for number in range(self.accumulate):
+            v, log_det, y = self.fetch(rows[number :: self.accumulate], self.seeded_part(number))
+            if not self.team.all(bool(v.isfinite().all())):
+                self.skip()
+                return
+            losses = self.backward(v, log_det, y, is_last=number == self.accumulate - 1)
+            on_x, on_y = on_x + losses.loss_x.detach().sum(), on_y + losses.loss_y.detach().sum()
         # The norm is not finite wherever a gradient is not; its value waits for the device once.
         if not nn.utils.clip_grad_norm_(self.parameters, self.recipe.clip).isfinite():
             self.skip()
             return
         self.optimizer.step()
         self.update_average()
-        self.count(losses.loss_x, losses.loss_y)
+        self.count(torch.stack([on_x, on_y]) / self.batches.batch_size)
+
+    def backward(self, v: Tensor, log_det: Tensor, y: Tensor, is_last: bool) -> Losses:
+        """Add the gradient of a part of the batch; with the last one, the processes exchange theirs."""
+        bf16 = self.precision == "bf16"
+        with self.shared.no_sync() if self.team.n > 1 and not is_last else contextlib.nullcontext():  # type: ignore[operator]
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
+                losses: Losses = self.shared(v, log_det, y)
+            # The mean over the batch, whatever the parts; of the processes' gradients the mean is taken.
+            (losses.loss.sum() * (self.team.n / self.batches.batch_size)).backward()  # type: ignore[no-untyped-call]
+        return losses
 
     def learning_rate(self) -> float:
         done = self.n_steps() / (self.recipe.epochs * len(self.batches))
@@ -177,11 +197,17 @@ class Loop:
         """Steps before this one, skipped ones included."""
         return self.position.epoch * len(self.batches) + self.position.batch
 
-    def reseed(self) -> None:
-        number = self.n_steps()
-        seeds = np.random.SeedSequence([self.seed, number, self.batches.rank]).generate_state(2, np.uint64)
-        torch.manual_seed(int(seeds[0] >> 1))  # dropout
-        self.generator.manual_seed(int(seeds[1] >> 1))  # noise and augmentation
+    def seeded_part(self, number: int) -> Part:
+        """Start the random numbers of a part of the batch: dropout's are its own, the rest is drawn for all."""
+        team, step = self.team, self.n_steps()
+        own, common = (
+            np.random.SeedSequence([self.seed, step, share]).generate_state(2, np.uint64) >> np.uint64(1)
+            for share in (team.rank + team.n * number, 0)
+        )
+        torch.manual_seed(int(own[0]))  # dropout
+        self.generator.manual_seed(int(common[1]))  # noise and augmentation
+        mine = slice(team.rank + team.n * number, None, team.n * self.accumulate)
+        return Part(self.generator, self.batches.batch_size, mine)
 
     def skip(self) -> None:
         self.position.n_skipped += 1
@@ -201,16 +227,19 @@ class Loop:
         mine = [*self.parameters, *floating_buffers(self.objective.model)]
         get_ema_multi_avg_fn(decay)(theirs, mine, 0)  # type: ignore[no-untyped-call]
 
-    def count(self, loss_x: Tensor, loss_y: Tensor) -> None:
+    def count(self, mine: Tensor) -> None:
+        """Add loss_x and loss_y, of which this process has its share."""
         self.position.n_bad_in_a_row = 0
         self.position.n_good += 1
-        on_x, on_y = torch.stack([loss_x.detach().mean(), loss_y.detach().mean()]).tolist()
+        on_x, on_y = self.team.sum(mine.tolist())
         self.position.sum_x += on_x
         self.position.sum_y += on_y
 
     def end_epoch(self) -> None:
         """Validate, remember the best model, write the epoch's line; raise Diverging on a non-finite loss."""
         position = self.position
+        # Batch-norms that do not share their statistics have each their own.
+        self.team.broadcast([*floating_buffers(self.objective.model), *floating_buffers(self.average)])
         validation = self.validate(self.average)
         if not math.isfinite(validation.loss):
             raise Diverging
@@ -263,10 +292,11 @@ class Loop:
         )
 
     def look_up(self) -> None:
-        """Between two steps: save when it is time to, stop when a signal has come."""
-        if self.signal is not None:
+        """Between two steps: save when it is time to, stop when a signal has come to any of the team."""
+        heard = self.team.sum([self.signal == number for number in SIGNALS])
+        if any(heard):
             self.checkpoint()
-            raise Stopped(self.signal)
+            raise Stopped(SIGNALS[heard.index(max(heard))])
         if time.monotonic() - self.saved_at >= self.save_every:
             self.checkpoint()
 
@@ -333,16 +363,29 @@ class Loop:
             return
 
         def hear(number: int, frame: object) -> None:
-            if self.signal == number == signal.SIGINT:
+            # To several processes both the terminal and torchrun send one.
+            if self.signal == number == signal.SIGINT and self.team.n == 1:
                 raise KeyboardInterrupt
             self.signal = number
 
-        before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, hear) for number in SIGNALS}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def working_together(self) -> Iterator[None]:
+        """The objective shared with the team, until the loop ends."""
+        self.shared = self.team.shared(self.objective, self.device)
+        set_group(self.objective, self.team.group if self.sync_batch_norm else None)
+        try:
+            with answering():
+                yield
+        finally:
+            self.shared = self.objective
+            set_group(self.objective, None)
 
 
 def snapshot(model: nn.Module) -> dict[str, Tensor]:

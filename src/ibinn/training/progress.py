@@ -77,6 +77,15 @@ class Lines:
         print(f"{start}{text}", end=end, file=self.stream, flush=True)
 
 
+class Silence:
+    """Of a process that another one speaks for."""
+
+    def step(self, position: Position, n_batches: int) -> None: ...
+    def epoch(self, line: dict[str, Any]) -> None: ...
+    def note(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
 class Board:
     """The epochs' numbers for TensorBoard, below a run folder."""
 

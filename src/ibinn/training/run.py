@@ -29,10 +29,11 @@ from ibinn.checkpoint import (
     write_config,
     write_history,
 )
-from ibinn.config import ConfigError, RunConfig
+from ibinn.config import ConfigError, RunConfig, to_toml
 from ibinn.data.augment import Augmentation, augment
 from ibinn.data.batches import Batches
 from ibinn.data.dataset import Dataset, Part, data_digest
+from ibinn.data.draws import Source
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.data.splits import Rows, Splits
 from ibinn.flows.base import Chain
@@ -42,6 +43,7 @@ from ibinn.models.classifier import GenerativeClassifier, evaluation_mode
 from ibinn.models.methods import Objective, build_model
 from ibinn.models.pipeline import Floats, Pipeline, Preprocess, chunks
 from ibinn.training.batch_norm import refresh_batch_norm
+from ibinn.training.distributed import ALONE, Team
 from ibinn.training.loop import Loop, Position, Validation, Watcher, finite_or_none
 from ibinn.training.recipes import halvings
 
@@ -58,32 +60,57 @@ def train(
     device: str = "cpu",
     save_every: float = 30.0,
     constant_memory: bool = False,
-) -> Run:
+    team: Team = ALONE,
+    accumulate: int = 1,
+    sync_batch_norm: bool = True,
+) -> Run | None:
     """Train the model that config describes and write its run folder; with resume, go on where a run stopped.
 
-    constant_memory recomputes the activations of a flow instead of keeping them; a run may go on with or without.
+    constant_memory recomputes the activations of a flow instead of keeping them. A batch is shared by the team
+    and worked off in `accumulate` parts. A run may go on with other choices of these. Only the team's writer
+    touches the folder and gets the run; to the others it is None.
     """
-    if is_finished(folder, config, resume):
+    if team.from_writer(lambda: is_finished(folder, config, resume)):
         watcher.note(f"the run in {folder} is finished already")
-        return load_run(folder, device)
+        return load_run(folder, device) if team.is_writer else None
     # Before anything is written: wrong settings leave no trace.
     trainer = Trainer(config, dataset, splits, device)
     if constant_memory:
         trainer.check_flow()
-    if not (folder / CONFIG).exists():
-        write_config(folder, config)
-    with locked(folder):
-        loop = trainer.loop(folder, watcher, save_every)
-        set_constant_memory(loop.objective, constant_memory)
+    team.check_same(to_toml(config), "the settings are")
+    team.check_same(trainer.digest, f"the data {config.data} is")
+    loop = trainer.loop(
+        folder if team.is_writer else None, watcher, save_every, team, accumulate, sync_batch_norm
+    )
+    set_constant_memory(loop.objective, constant_memory)
+    with writing(folder, config, team):
         if resume:
-            go_on(loop, folder, trainer, watcher)
+            go_on(loop, folder, trainer, watcher, team)
         watcher.note(f"{trainer.n_parameters:,} parameters, {len(splits.train)} training examples")
+        if team.n > 1:
+            watcher.note(f"{team.n} processes share each batch of {loop.batches.batch_size}")
         loop.run()
         set_constant_memory(loop.objective, False)
+        if not team.is_writer:
+            return None
         run = trainer.finish(loop)
         save_run(folder, run)
         drop_state(folder)
     return run
+
+
+@contextlib.contextmanager
+def writing(folder: Path, config: RunConfig, team: Team) -> Iterator[None]:
+    """The folder begun and locked, by the writer."""
+    with contextlib.ExitStack() as stack:
+
+        def begin() -> None:
+            if not (folder / CONFIG).exists():
+                write_config(folder, config)
+            stack.enter_context(locked(folder))
+
+        team.from_writer(begin)
+        yield
 
 
 def set_constant_memory(model: nn.Module, on: bool) -> None:
@@ -92,13 +119,20 @@ def set_constant_memory(model: nn.Module, on: bool) -> None:
             module.constant_memory = on
 
 
-def go_on(loop: Loop, folder: Path, trainer: "Trainer", watcher: Watcher) -> None:
-    """Load the checkpoint, where there is one."""
-    found = load_state(folder, trainer.config, trainer.digest)
-    if not found:
+def go_on(loop: Loop, folder: Path, trainer: "Trainer", watcher: Watcher, team: Team) -> None:
+    """Load the checkpoint, where there is one; the writer hands it to the others, who may not see the folder."""
+    tensors: dict[str, Tensor] = {}
+
+    def read() -> dict[str, Any] | None:
+        found = load_state(folder, trainer.config, trainer.digest)
+        tensors.update(found[0] if found else {})
+        return found[1] if found else None
+
+    position = team.from_writer(read)
+    if position is None:
         return
     try:
-        loop.load_state(found[0], Position(**found[1]))
+        loop.load_state(team.named_tensors(tensors), Position(**position))
     except (RuntimeError, KeyError, TypeError) as error:
         raise RunError(
             f"the checkpoint in {folder} does not fit this version of ibinn; delete {folder / 'checkpoint'} to "
@@ -176,11 +210,22 @@ class Trainer:
                 f"constant memory needs the inverse of a flow, which {self.config.method} has not; leave it out"
             )
 
-    def loop(self, folder: Path | None, watcher: Watcher, save_every: float = math.inf) -> Loop:
+    def loop(
+        self,
+        folder: Path | None,
+        watcher: Watcher,
+        save_every: float = math.inf,
+        team: Team = ALONE,
+        accumulate: int = 1,
+        sync_batch_norm: bool = True,
+    ) -> Loop:
         """Without a folder nothing is written."""
         config, n_train = self.config, len(self.splits.train)
         batch_size = min(config.recipe.batch_size, n_train)
-        batches = Batches(self.splits.train, batch_size, config.seed, drop_last=True)
+        check_shares(batch_size, team.n, accumulate)
+        batches = Batches(
+            self.splits.train, batch_size, config.seed, drop_last=True, rank=team.rank, n_ranks=team.n
+        )
 
         def save(tensors: dict[str, Tensor], position: Position) -> None:
             if folder:
@@ -190,7 +235,7 @@ class Trainer:
             self.objective(self.pipeline.model, config.recipe.smoothing),
             batches,
             self.fetch,
-            self.validate,
+            partial(self.validate, team=team),
             config.recipe,
             config.seed,
             watcher,
@@ -198,13 +243,16 @@ class Trainer:
             save,
             save_every,
             partial(write_history, folder) if folder else None,
+            team,
+            accumulate,
+            sync_batch_norm,
         )
 
     def objective(self, model: nn.Module, smoothing: float) -> Objective:
         return Objective(model, self.config.method, self.config.gamma, self.n_dims, smoothing)  # type: ignore[arg-type]
 
-    def fetch(self, rows: Rows, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """A training batch: augmented, with noise, normalised."""
+    def fetch(self, rows: Rows, generator: Source) -> tuple[Tensor, Tensor, Tensor]:
+        """A training batch, or a part of one: augmented, with noise, normalised."""
         part, recipe, preprocess = self.dataset.train, self.config.recipe, self.pipeline.preprocess
         x = preprocess.to_units(part.x[rows])
         if isinstance(preprocess, ImagePreprocess):
@@ -219,17 +267,18 @@ class Trainer:
         return torch.from_numpy(part.y[rows]).to(self.pipeline.device)
 
     @torch.no_grad()
-    def validate(self, model: nn.Module) -> Validation:
-        """Means over the validation split, without label smoothing, with fixed noise."""
+    def validate(self, model: nn.Module, team: Team = ALONE) -> Validation:
+        """Means over the validation split, which a team shares; without label smoothing, with fixed noise."""
         objective = self.objective(model, smoothing=0.0)
         totals, n = np.zeros(4), 0
         with evaluation_mode(objective):
-            for _, rows in chunks(self.splits.validation, 500):
+            for _, rows in chunks(self.splits.validation[team.rank :: team.n], 500):
                 v, log_det = self.pipeline.prepared(self.dataset.train.x[rows])
                 losses = objective(v, log_det, self.labels(self.dataset.train, rows))
                 totals += [float(values.cpu().double().sum()) for values in losses]
                 n += len(rows)
-        loss, loss_x, loss_y, wrong = (totals / n).tolist()
+        *sums, n_all = team.sum([*totals, n])
+        loss, loss_x, loss_y, wrong = (total / n_all for total in sums)
         return Validation(loss, loss_x, loss_y, 100 * wrong, self.bits_per_dim(model, loss_x))
 
     def bits_per_dim(self, model: nn.Module, loss_x: float) -> float | None:
@@ -291,6 +340,17 @@ def held_out_numbers(log_q_y: Floats, y: NDArray[np.int64]) -> dict[str, float |
     """Error in percent, cross-entropy in nats and Brier score."""
     numbers = {"error": 100 * wrong(log_q_y, y), "nll_y": log_loss(log_q_y, y), "brier": brier(log_q_y, y)}
     return {name: finite_or_none(float(values.mean())) for name, values in numbers.items()}
+
+
+def check_shares(batch_size: int, n_processes: int, accumulate: int) -> None:
+    """ConfigError unless every part of a batch has an example."""
+    if accumulate < 1:
+        raise ConfigError(f"accumulate is {accumulate} but must be 1 or more")
+    if batch_size < n_processes * accumulate:
+        raise ConfigError(
+            f"a batch of {batch_size} cannot be cut into {n_processes * accumulate} parts (processes "
+            f"{n_processes}, accumulate {accumulate}); use fewer, or a larger recipe.batch_size"
+        )
 
 
 def check_settings(config: RunConfig, dataset: Dataset) -> None:
