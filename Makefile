@@ -26,8 +26,8 @@ soak: .venv/installed-test
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest
 	IBINN_PLAIN=1 $(BIN)/python -m pytest
 
-# About 20 minutes on two cores with nothing else running. Writes benchmarks/results and the tables of
-# docs/performance.md.
+# About 45 minutes on two cores with nothing else running. Writes benchmarks/results and the tables of
+# docs/performance.md, estimator.md and scale.md.
 bench: .venv/installed-bench
 	$(BIN)/python benchmarks/coupling_start.py
 	$(BIN)/python benchmarks/folder.py
@@ -40,6 +40,8 @@ bench: .venv/installed-bench
 	$(BIN)/python benchmarks/rivals.py
 	$(BIN)/python benchmarks/predicting.py
 	$(BIN)/python benchmarks/classifiers.py
+	$(BIN)/python benchmarks/processes.py
+	$(BIN)/python benchmarks/arithmetic.py
 	$(BIN)/python benchmarks/tables.py
 
 # The trainings behind the numbers in docs/recipes.md, about 70 min on two cores; fashion_mnist has to be where

@@ -1,4 +1,4 @@
-"""Puts the tables of benchmarks/results into docs/performance.md and docs/estimator.md, between their markers.
+"""Puts the tables of benchmarks/results into the pages of docs that have a place for them, between markers.
 
 python benchmarks/tables.py
 """
@@ -16,6 +16,8 @@ NETWORKS = {
     "small": "`small`, 128 images of 28 x 28",
     "dense": "8 dense blocks, 512 vectors of 30 features",
 }
+FLOPS, SECONDS_A_CALL = 5e12, 10e-6  # of a GPU: assumed, not measured
+RUNS = {"`cifar10-table`": 10, "`gamma-sweep`": 50, "`sigma-sweep`": 25}
 WORK = {"train": "training", "evaluate": "evaluation", "invert": "inverse", "latency": "one input"}
 
 
@@ -96,6 +98,77 @@ def predicting(result: dict[str, Any]) -> str:
     return markdown(table)
 
 
+def processes(result: dict[str, Any]) -> str:
+    names = list(dict.fromkeys(r["name"] for r in result["rows"]))
+    table = [["network", *names]]
+    for network in dict.fromkeys(r["network"] for r in result["rows"]):
+        found = {r["name"]: r for r in result["rows"] if r["network"] == network}
+        cells = [f"{result['batch'] / found[n]['seconds']:.0f}/s ({found[n]['ratio']:.2f})" for n in names]
+        table.append([f"`{network}`", *cells])
+    return markdown(table)
+
+
+def arithmetic(result: dict[str, Any]) -> str:
+    heads = ["parameters", "GFLOP forward", "GFLOP training", "calls", "MB kept", "MB constant memory"]
+    table = [["network", "images", "classes", *heads]]
+    for r in result["rows"]:
+        numbers = [f"{r['forward_gflop']:.2f}", f"{r['training_gflop']:.2f}", f"{r['calls']:,}"]
+        numbers += [f"{r['kept_mb']:.1f}", f"{r['constant_mb']:.1f}"]
+        about = [f"`{r['network']}`", " x ".join(map(str, r["shape"])), f"{r['classes']:,}"]
+        table.append([*about, f"{r['parameters'] / 1e6:.1f} M", *numbers])
+    return markdown(table)
+
+
+def hours(result: dict[str, Any]) -> str:
+    """Of the paper's runs on CIFAR, from what a step needs and what a GPU is taken to do."""
+    row = next(r for r in result["rows"] if r["network"] == "paper")
+    rivals = json.loads((RESULTS / "rivals.json").read_text())["rows"]
+    wanted = {"network": "paper", "name": "ibinn", "work": "train", "threads": 2}
+    speed = next(r["per_s"] for r in rivals if wanted.items() <= r.items())
+    n_images, n_steps = 450 * 40_000, 450 * (40_000 // 128)
+    by_cores = n_images / speed / 3600
+    by_arithmetic = n_images * row["training_gflop"] / FLOPS * 1e9 / 3600
+    by_calls = n_steps * row["calls"] * SECONDS_A_CALL / 3600
+    told = {
+        f"two cores, at the {speed:.0f} images a second of [performance.md](performance.md)": by_cores,
+        f"a GPU's arithmetic, taken to reach {FLOPS / 1e12:g} TFLOP/s": by_arithmetic,
+        f"a GPU's calls, taken to need {1e6 * SECONDS_A_CALL:g} µs each": by_calls,
+        "eight GPUs, each with runs of its own": max(by_arithmetic, by_calls) / 8,
+    }
+    table = [["hours", "one run", *(f"{name}, {n} runs" for name, n in RUNS.items())]]
+    for what, each in told.items():
+        one = "" if what.startswith("eight") else f"{each:.1f}"
+        table.append([what, one, *(f"{each * n:.0f}" for n in RUNS.values())])
+    return markdown(table)
+
+
+def imagenet(result: dict[str, Any]) -> str:
+    """What one GPU of eight does in a second, and needs."""
+    n_images, batch, epochs, n = 1_281_167, 128, 90, 8
+    table = [["", *(f"{r['shape'][1]} x {r['shape'][2]} pixels" for r in large(result))]]
+    rows: dict[str, list[str]] = {}
+    for r in large(result):
+        per_s = FLOPS / (1e9 * r["training_gflop"])
+        gradient, values = 4 * r["parameters"] / 1e6, r["shape"][0] * r["shape"][1] * r["shape"][2]
+        sent = 2 * (n - 1) / n * gradient
+        for what, number in {
+            f"images a second and GPU, at {FLOPS / 1e12:g} TFLOP/s": f"{per_s:,.0f}",
+            f"hours for {epochs} epochs on {n} GPUs": f"{epochs * n_images / per_s / n / 3600:.1f}",
+            f"activations of {batch} images, kept": f"{batch * r['kept_mb'] / 1e3:.1f} GB",
+            f"activations of {batch} images, constant memory": f"{batch * r['constant_mb'] / 1e3:.1f} GB",
+            "weights, gradient, momentum, average, float32": f"{4 * gradient / 1e3:.1f} GB",
+            "input, a second and GPU": f"{values * per_s / 1e6:.0f} MB",
+            "gradient that each GPU sends, a step": f"{sent:,.0f} MB",
+            f"the same a second, {batch} images a GPU and step": f"{sent * per_s / batch / 1e3:.1f} GB",
+        }.items():
+            rows.setdefault(what, []).append(number)
+    return markdown([*table, *([what, *numbers] for what, numbers in rows.items())])
+
+
+def large(result: dict[str, Any]) -> list[dict[str, Any]]:
+    return [r for r in result["rows"] if r["classes"] == 1000]
+
+
 def markdown(rows: Iterable[list[str]]) -> str:
     head, *body = rows
     lines = [head, ["---"] * len(head), *body]
@@ -105,13 +178,15 @@ def markdown(rows: Iterable[list[str]]) -> str:
 PAGES: dict[str, tuple[Callable[[dict[str, Any]], str], ...]] = {
     "performance.md": (rivals, memory, startup, growth, step_profile),
     "estimator.md": (classifiers, predicting),
+    "scale.md": (processes, arithmetic, hours, imagenet),
 }
+SOURCES = {"hours": "arithmetic", "imagenet": "arithmetic"}  # where it is not the table's name
 
 
 def filled(page: Path, tables: Iterable[Callable[[dict[str, Any]], str]]) -> str:
     text = page.read_text()
     for table in tables:
-        path = RESULTS / f"{table.__name__}.json"
+        path = RESULTS / f"{SOURCES.get(table.__name__, table.__name__)}.json"
         told = table(json.loads(path.read_text())) if path.exists() else "Not measured yet."
         before, start, rest = text.partition(f"<!-- {table.__name__} -->\n")
         _, end, after = rest.partition("<!-- end -->")

@@ -1,0 +1,92 @@
+"""Two processes of one thread against one process of two threads: images a second in training.
+
+    python benchmarks/processes.py
+
+Each measurement starts `ibinn train`'s own loop anew, under torchrun where there are two processes; the contenders
+take turns and the best step of all rounds counts. About four minutes.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+from turns import save
+
+# Name, processes, threads of each.
+CONTENDERS = (
+    ("1 process, 2 threads", 1, 2),
+    ("2 processes, 1 thread", 2, 1),
+    ("1 process, 1 thread", 1, 1),
+)
+NETWORKS = ("small", "paper")
+BATCH = 128
+
+
+def best_step(size: str, steps: int) -> float:
+    """In this process, or in all that torchrun has started: seconds of the quickest step."""
+    import numpy as np
+
+    from ibinn.allocator import keep_freed_memory
+    from ibinn.data.dataset import Dataset, Part
+    from ibinn.data.splits import split
+    from ibinn.training.distributed import assembled
+    from ibinn.training.progress import Silence
+    from ibinn.training.recipes import configure
+    from ibinn.training.run import Trainer
+
+    keep_freed_memory()
+    shape = (28, 28, 1) if size == "small" else (32, 32, 3)
+    images = np.random.default_rng(0).integers(256, size=(4000, *shape), dtype=np.uint8)
+    dataset = Dataset("random", Part(images, np.arange(4000) % 10), None, tuple("0123456789"), 256)
+    splits = split(dataset, 0)
+    settings: dict[str, Any] = {"gamma": 1.0, "seed": 0, "priors": "uniform", "precision": "float32"}
+    config = configure(dataset, len(splits.train), size, method="ibinn", **settings)  # type: ignore[arg-type]
+    times = []
+    with assembled("cpu") as team:
+        loop = Trainer(config, dataset, splits).loop(None, Silence(), team=team)
+        with loop.working_together():
+            for _, rows in zip(range(steps), loop.batches.epoch(0), strict=False):
+                start = time.perf_counter()
+                loop.step(rows)
+                loop.look_up()
+                times.append(time.perf_counter() - start)
+    return min(times) if team.is_writer else 0.0
+
+
+def measured(size: str, n_processes: int, n_threads: int, steps: int) -> float:
+    start = [sys.executable]
+    if n_processes > 1:
+        start += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_processes)]
+    command = [*start, __file__, "--worker", size, "--steps", str(steps)]
+    environment = os.environ | {"OMP_NUM_THREADS": str(n_threads)}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return max(float(line) for line in done.stdout.split())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--worker", metavar="SIZE")
+    options = parser.parse_args()
+    if options.worker:
+        print(best_step(options.worker, options.steps))
+        return
+    rows = []
+    for size in NETWORKS:
+        found: dict[str, list[float]] = {name: [] for name, *_ in CONTENDERS}
+        for _ in range(options.rounds):
+            for name, n_processes, n_threads in CONTENDERS:
+                found[name].append(measured(size, n_processes, n_threads, options.steps))
+        for name, seconds in found.items():
+            ratio = min(found[CONTENDERS[0][0]]) / min(seconds)
+            rows.append({"network": size, "name": name, "seconds": min(seconds), "ratio": ratio})
+            print(f"{size:6} {name:22} {BATCH / min(seconds):6.0f}/s  {ratio:.2f}", flush=True)
+    save("processes", rows, batch=BATCH, rounds=options.rounds, steps=options.steps)
+
+
+if __name__ == "__main__":
+    main()
