@@ -100,7 +100,7 @@ def peak(network: str, shape: tuple[int, int, int], n_classes: int, n: int, cons
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--images", type=int, default=16)
+    parser.add_argument("--images", type=int, default=32)
     parser.add_argument("--child", nargs=3, metavar=("SETUP", "IMAGES", "CONSTANT"))
     options = parser.parse_args()
     if options.child:
