@@ -116,25 +116,52 @@ class Board:
         return ", ".join(parts if left is None else [*parts, f"ETA {clock(left)}"])
 
     def picture(self) -> Group:
-        """The rows that fit the terminal, and a line with counts."""
-        rows, n_more = chosen(list(self.rows.values()), self.console.height - FRAME)
-        table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
-        table.add_column("run", no_wrap=True, overflow="ellipsis", ratio=1)
+        """The rows that fit the terminal, why the last one failed, and a line with counts."""
+        rows = list(self.rows.values())
+        failed = max((row for row in rows if row.state == "failed"), key=lambda row: row.at, default=None)
+        shown, n_more = chosen(rows, self.console.height - FRAME - bool(failed))
+        title, names = shortened(list(self.rows))
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column(title, overflow="ellipsis")  # the one that gets shorter on narrow terminals
         table.add_column("", no_wrap=True)
-        for title in ("error", "bits/dim", "time"):
-            table.add_column(title, justify="right", no_wrap=True)
-        for row in rows:
-            table.add_row(row.run.name, Text(row.state, COLOURS[row.state]), *self.live_cells(row))
+        for column in ("error", "bits/dim", "time"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for row in shown:
+            name, state = one_line(names[row.run.name]), Text(self.progress(row), COLOURS[row.state])
+            table.add_row(name, state, *self.numbers(row))
         more = [Text(f"... and {n_more} more", "dim")] if n_more else []
-        return Group(table, *more, Text(self.counts(), "bold"))
+        why = [one_line(f"{names[failed.run.name]}: {failed.why}", "red")] if failed else []
+        return Group(table, *more, *why, one_line(self.counts(), "bold"))
 
-    def live_cells(self, row: Row) -> tuple[str, str, str]:
+    def progress(self, row: Row) -> str:
+        """The state, with the epoch of a run that is trained."""
+        if row.state not in ("running", "elsewhere"):
+            return row.state
+        return f"{row.state} {epoch_of(self.place.working / row.run.folder)}".rstrip()
+
+    def numbers(self, row: Row) -> tuple[str, str, str]:
         if row.state == "done":
             return cells(row)
-        if row.state in ("running", "elsewhere"):
-            since = clock(time.monotonic() - row.at) if row.state == "running" else ""
-            return epoch_of(self.place.working / row.run.folder), "", since
-        return "", "", ""
+        return "", "", clock(time.monotonic() - row.at) if row.state == "running" else ""
+
+
+def one_line(text: str, style: str = "") -> Text:
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+def shortened(names: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """A pattern for all names, as in cifar10-*-seed0, and what stands for the star in each."""
+    words = [name.split("-") for name in names]
+    shortest = min(map(len, words))
+    alike = [len({word[i] for word in words}) == 1 for i in range(shortest - 1)]
+    n_first = [*alike, False].index(False)
+    alike = [len({word[-1 - i] for word in words}) == 1 for i in range(shortest - 1 - n_first)]
+    n_last = [*alike, False].index(False)
+    if len(names) == 1 or not n_first + n_last:
+        return "run", {name: name for name in names}
+    ends = (words[0][:n_first], words[0][len(words[0]) - n_last :])
+    pattern = "-".join([*ends[0], "*", *ends[1]])
+    return pattern, {"-".join(w): "-".join(w[n_first : len(w) - n_last]) for w in words}
 
 
 def cells(row: Row) -> tuple[str, str, str]:
@@ -158,17 +185,17 @@ def read_numbers(folder: Path) -> dict[str, Any]:
 
 
 def epoch_of(folder: Path) -> str:
-    """epoch 3/40, from the run's files; nothing before its first epoch is over."""
+    """3/40, from the run's files; nothing before its first epoch is over."""
     try:
         done = (folder / HISTORY).read_text(encoding="utf-8").count("\n")
         epochs = parse_toml((folder / CONFIG).read_text(encoding="utf-8"), CONFIG)["recipe"]["epochs"]
     except (OSError, ValueError, KeyError):
         return ""
-    return f"epoch {done}/{epochs}"
+    return f"{done}/{epochs}"
 
 
 def time_left(rows: Sequence[Row], n_workers: int, now: float) -> float | None:
-    """Seconds till all is done, if runs take as long as those of the same method did, or of any; None if nobody knows."""
+    """Seconds till all is done, if runs take as long as others of their method did, or of any; None if unknown."""
     by_method: dict[str, list[float]] = {}
     for row in rows:
         if row.state == "done" and row.seconds:

@@ -85,7 +85,7 @@ def read_experiment(path: Path) -> Experiment:
 
 
 def block_of(values: dict[str, Any], where: str, known: list[str]) -> Block:
-    """A block from what TOML says: a value or several for an axis, tables of settings, epochs for recipe.epochs."""
+    """A block from what TOML says: a value or several of an axis, tables of settings, epochs as recipe.epochs."""
     ready: dict[str, Any] = {}
     for key, value in values.items():
         if key not in known:
