@@ -25,7 +25,7 @@ from ibinn.config import GAMMA_METHODS, ConfigError, toml_value
 from ibinn.models.methods import METHODS
 from ibinn.sweep.cluster import check_room, n_places
 from ibinn.sweep.plan import Planned, plan, read_experiment
-from ibinn.sweep.work import Outcome, Place, locked, state_of
+from ibinn.sweep.work import Outcome, Place, Stop, locked, state_of
 
 pytestmark = pytest.mark.usefixtures("own_places")
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
@@ -331,7 +331,7 @@ def test_a_live_table_of_fifty_runs_fits_the_terminal(height, width, tmp_path):
     (tmp_path / "r9").mkdir()
     (tmp_path / "r9" / "config.toml").write_text("[recipe]\nepochs = 40\n")
     (tmp_path / "r9" / "history.jsonl").write_text("{}\n" * 3)
-    with Board(runs, Place(tmp_path, tmp_path), 1, console) as board:
+    with Board(runs, Place(tmp_path, tmp_path), 1, console, Stop()) as board:
         board.started(runs[9])
         board.ended(runs[11], Outcome("failed", 3.0, "no such data"))
         board.tick()
@@ -371,7 +371,7 @@ def test_results_that_cannot_be_read_are_no_reason_to_stop(tmp_path):
     run, out = a_plan(1)[0], io.StringIO()
     finished(tmp_path / "run0")
     (tmp_path / "run0" / "results.json").write_text("{")
-    with Board([run], Place(tmp_path, tmp_path), 1, Console(file=out)) as board:
+    with Board([run], Place(tmp_path, tmp_path), 1, Console(file=out), Stop()) as board:
         assert board.counts() == "1 of 1 done"
 
 
@@ -462,6 +462,17 @@ class Experiment:
         return state_of(run, Place(self.home, self.folder))
 
 
+def processes_in(folder):
+    """Number, parent and command of what works in a folder."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if process.joinpath("cwd").readlink() == folder:
+                parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+                yield int(process.name), parent, (process / "cmdline").read_bytes().decode()
+        except OSError:  # it has ended
+            continue
+
+
 def wait_until(holds, process):
     """While the process lives; a process that hangs is no reason for a test to do so."""
     deadline = time.monotonic() + 300
@@ -486,7 +497,10 @@ def started(err):
 def experiment(tmp_path, tmp_path_factory):
     caches = tmp_path_factory.getbasetemp() / "caches"  # matplotlib's list of fonts takes seconds to make
     caches.mkdir(exist_ok=True)
-    return Experiment(tmp_path, caches)
+    yield Experiment(tmp_path, caches)
+    for number, _, _ in processes_in(tmp_path):  # of a test that failed
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
 
 
 def test_a_killed_sweep_two_after_it_and_no_run_done_twice(experiment, tmp_path, capsys):
@@ -531,6 +545,7 @@ def test_a_stop_saves_and_the_same_command_goes_on(number, experiment):
     os.killpg(process.pid, number)  # as a terminal does it
     code, _, err = ended(process)
     assert code == 128 + number
+    assert "failed" not in err
     assert err.splitlines()[-1].endswith("the same command goes on")
     assert experiment.checkpoint(1).is_file()
     assert experiment.state(1) == "waiting"
@@ -564,19 +579,6 @@ def test_failed_runs_are_told_of_at_the_end_and_do_not_stop_the_others(experimen
     assert [experiment.attempts(i) for i in range(3)] == [1, 1, 1]
 
 
-def training(experiment, number):
-    """The processes that train a run, and that started it."""
-    name = experiment.runs[number].encode()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            here = process.joinpath("cwd").readlink() == experiment.folder
-            if here and name in (process / "cmdline").read_bytes():
-                return int(process.name), int((process / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has ended
-            continue
-    raise AssertionError("nobody trains")
-
-
 def test_on_ray_and_a_worker_that_crashes_is_a_failed_run(experiment):
     n = N_RUNS - 1
     slow = f"[[runs]]\nmethod = 'class-nll'\nepochs = {FOREVER}\n"
@@ -585,11 +587,11 @@ def test_on_ray_and_a_worker_that_crashes_is_a_failed_run(experiment):
     experiment.wait_for_epoch(0, process)
     wait_until(lambda: experiment.state(1) != "waiting", process)  # beside the first
     assert experiment.state(0) == "elsewhere"
-    child, worker = training(experiment, 0)
+    worker = next(
+        parent for _, parent, command in processes_in(experiment.folder) if experiment.runs[0] in command
+    )
     os.kill(worker, signal.SIGKILL)
     code, out, err = ended(process)
-    with contextlib.suppress(ProcessLookupError):  # Ray may have done it
-        os.kill(child, signal.SIGKILL)
     assert code == 1, err
     assert out.splitlines()[-2] == f"{n - 1} of {n} done, 1 failed"  # Ray has its say before
     assert f"ibinn: {experiment.runs[0]} failed: its Ray worker ended" in err
@@ -606,6 +608,7 @@ def test_a_stop_on_ray_lets_every_run_save(experiment):
     os.killpg(process.pid, signal.SIGINT)
     code, _, err = ended(process)
     assert code == 130, err
+    assert "failed" not in err
     assert err.splitlines()[-1].endswith("the same command goes on")
     for i in (0, 1):
         assert experiment.checkpoint(i).is_file()

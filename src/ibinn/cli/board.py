@@ -17,7 +17,7 @@ from rich.text import Text
 from ibinn.config import parse_toml
 from ibinn.files import CONFIG, HISTORY, RESULTS
 from ibinn.sweep.plan import Planned
-from ibinn.sweep.work import Outcome, Place, State, state_of
+from ibinn.sweep.work import Outcome, Place, State, Stop, state_of
 from ibinn.units import clock
 
 SURVEY_SECONDS = 5.0  # between two looks at what other sweeps do
@@ -40,8 +40,10 @@ class Row:
 class Board:
     """Keeps the rows, and shows them."""
 
-    def __init__(self, plan: Sequence[Planned], place: Place, n_workers: int, console: Console) -> None:
-        self.place, self.n_workers, self.console = place, n_workers, console
+    def __init__(
+        self, plan: Sequence[Planned], place: Place, n_workers: int, console: Console, stop: Stop
+    ) -> None:
+        self.place, self.n_workers, self.console, self.stop = place, n_workers, console, stop
         self.rows = {run.name: Row(run) for run in plan}
         self.surveyed = -math.inf
         self.live = Live(console=console, auto_refresh=False) if console.is_terminal else None
@@ -58,7 +60,7 @@ class Board:
 
     def __exit__(self, *error: object) -> None:
         if self.live:
-            self.live.update(self.picture(), refresh=True)
+            self.tick()
             self.live.stop()
 
     def started(self, run: Planned) -> None:
@@ -131,7 +133,8 @@ class Board:
             table.add_row(name, state, *self.numbers(row))
         more = [Text(f"... and {n_more} more", "dim")] if n_more else []
         why = [one_line(f"{names[failed.run.name]}: {failed.why}", "red")] if failed else []
-        return Group(table, *more, *why, one_line(self.counts(), "bold"))
+        last = "stopping: what runs is saved first" if self.stop.number else self.counts()
+        return Group(table, *more, *why, one_line(last, "bold"))
 
     def progress(self, row: Row) -> str:
         """The state, with the epoch of a run that is trained."""

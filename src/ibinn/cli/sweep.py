@@ -85,12 +85,12 @@ class Sweep:
             needs = (place.threads or 1, self.gpus_per_run)
             with connected(self.ray) as ray:
                 check_room(ray.nodes(), *needs)
-                board = Board(runs, place, n_places(ray.nodes(), *needs), console)
-                with listening() as stop, board:  # Ray has signal handlers too: ours come later
+                n_workers = n_places(ray.nodes(), *needs)
+                # Ray has signal handlers of its own: ours come after.
+                with listening() as stop, Board(runs, place, n_workers, console, stop) as board:
                     work_on_ray(ray, runs, place, stop, board, *needs)
         else:
-            board = Board(runs, place, 1, console)
-            with listening() as stop, board:
+            with listening() as stop, Board(runs, place, 1, console, stop) as board:
                 work_here(runs, place, stop, board)
         conclude(board, folder, stop)
 
