@@ -49,7 +49,7 @@ def test_data_shows_counts_mean_and_deviation(tmp_path, capsys):
         (["dta"], "Unrecognized options: dta"),
         (
             [],
-            "Expected one of {demo, train, evaluate, predict, explain, sample, interpolate, export, report, data}",
+            "Expected one of {demo, train, evaluate, predict, explain, sample, interpolate, export, sweep, report",
         ),
     ],
     ids=str,
@@ -104,11 +104,12 @@ def test_an_ascii_terminal_and_a_reader_that_has_seen_enough(tmp_path):
     assert quiet.stderr == ""
 
 
-def test_help_imports_nothing_heavy():
+@pytest.mark.parametrize("words", [["--help"], ["sweep", "--help"]], ids=str)
+def test_help_imports_nothing_heavy(words):
     code = (
         "import sys\nfrom ibinn.cli import main\n"
-        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "print([m for m in ('torch', 'matplotlib', 'sklearn') if m in sys.modules])"
+        f"try:\n    main({words})\nexcept SystemExit:\n    pass\n"
+        "print([m for m in ('torch', 'matplotlib', 'sklearn', 'rich', 'ray') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

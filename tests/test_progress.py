@@ -8,8 +8,9 @@ import pytest
 from trainings import few_digits, small_config
 
 from ibinn.data.splits import split
-from ibinn.training.progress import Board, Lines, clock
+from ibinn.training.progress import Board, Lines
 from ibinn.training.run import train
+from ibinn.units import clock
 
 
 class Terminal(io.StringIO):

@@ -18,18 +18,13 @@ from torch import Tensor
 
 from ibinn.config import RunConfig, from_toml, to_toml
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
-from ibinn.files import write_whole
+from ibinn.files import CONFIG, HISTORY, MODEL, write_whole
 from ibinn.metrics.ood import Reference
 from ibinn.models.methods import build_model
 from ibinn.models.pipeline import Pipeline, Preprocess
 
 FORMAT = 1  # of the run folder
-CONFIG, MODEL, HISTORY, STATE = (
-    "config.toml",
-    "model.safetensors",
-    "history.jsonl",
-    "checkpoint/state.safetensors",
-)
+STATE = "checkpoint/state.safetensors"
 
 
 class RunError(ValueError):

@@ -16,7 +16,10 @@ T = TypeVar("T")
 Method = Literal["ibinn", "class-nll", "class-nll-fixed", "resnet", "irevnet", "vib"]
 Size = Literal["tiny", "small", "base", "paper"]
 Precision = Literal["float32", "bf16"]
+Priors = Literal["data", "uniform", "learned"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
+
+GAMMA_METHODS = ("ibinn", "vib")  # those whose loss has the knob
 
 
 class ConfigError(ValueError):
@@ -129,7 +132,7 @@ class RunConfig:
     gamma: float
     size: Size
     seed: int
-    priors: Literal["data", "uniform", "learned"] | tuple[float, ...]
+    priors: Priors | tuple[float, ...]
     precision: Precision
     network: Network
     recipe: Recipe
@@ -142,13 +145,22 @@ class RunConfig:
             raise ConfigError(f"seed is {self.seed} but must be from 0 to 2^32 - 1")
 
 
+def run_name(data: str, method: Method, gamma: float, size: Size, seed: int) -> str:
+    """The folder's name of a run: digits-ibinn-gamma1-tiny-seed0."""
+    knob = f"-gamma{gamma:g}" if method in GAMMA_METHODS else ""
+    return f"{Path(data).resolve().stem}-{method}{knob}-{size}-seed{seed}"
+
+
 def from_toml(cls: type[T], text: str, where: str = "the configuration") -> T:
     """A dataclass from TOML text. An unknown key, a missing one or a wrong type is an error."""
+    return build(cls, parse_toml(text, where), where)
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
     try:
-        values = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where} is not valid TOML: {error}") from error
-    return build(cls, values, where)
 
 
 def to_toml(config: Any) -> str:
@@ -194,11 +206,8 @@ def convert(kind: Any, value: Any, where: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):
         return build(typing.cast(type[Any], kind), value, where)
-    if origin is typing.Literal:
-        if value in arguments:
-            return value
-        choices = ", ".join(map(repr, arguments))
-        raise ConfigError(f"{where} is {value!r} but must be one of {choices}")
+    if origin is typing.Literal and value in arguments:
+        return value
     if origin in (types.UnionType, typing.Union):
         return convert_union(arguments, value, where)
     if origin is tuple and isinstance(value, list):
@@ -225,6 +234,8 @@ def convert_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def name_of(kind: Any) -> str:
+    if typing.get_origin(kind) is typing.Literal:
+        return f"one of {', '.join(map(repr, typing.get_args(kind)))}"
     names = {float: "a number", int: "an integer", str: "text", bool: "true or false", Path: "a path"}
     return names.get(kind, "nothing" if kind is type(None) else str(kind))
 

@@ -1,7 +1,9 @@
-"""Files that are written whole or not at all. Imports nothing of ours."""
+"""The files of a run folder, and how they are written: whole or not at all. Imports nothing of ours."""
 
 import os
 from pathlib import Path
+
+CONFIG, MODEL, HISTORY, RESULTS = "config.toml", "model.safetensors", "history.jsonl", "results.json"
 
 
 def write_whole(path: Path, content: bytes | str) -> None:

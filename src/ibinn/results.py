@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ibinn.checkpoint import RunError
-from ibinn.files import write_whole
+from ibinn.config import GAMMA_METHODS
+from ibinn.files import RESULTS, write_whole
 from ibinn.metrics.calibration import MIN_COUNT
 
-RESULTS = "results.json"
 Interval = tuple[float | None, float | None]
 
 
@@ -135,5 +135,5 @@ def has_fields(results: dict[str, Any]) -> bool:
         "seed": (int,),
     }
     known_gamma = results["gamma"] in (None, "inf") or isinstance(results["gamma"], int | float)
-    swept = results["method"] not in ("ibinn", "vib") or results["gamma"] is not None
+    swept = results["method"] not in GAMMA_METHODS or results["gamma"] is not None
     return known_gamma and swept and all(isinstance(results[name], kind) for name, kind in kinds.items())

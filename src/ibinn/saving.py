@@ -10,11 +10,11 @@ import numpy as np
 
 import ibinn
 from ibinn.card import model_card
-from ibinn.checkpoint import FORMAT, MODEL, Run, RunError, load_run, save_run, write_config
+from ibinn.checkpoint import FORMAT, Run, RunError, load_run, save_run, write_config
 from ibinn.data.dataset import Array
 from ibinn.data.inputs import InputForm
 from ibinn.data.preprocess import ImagePreprocess
-from ibinn.files import write_whole
+from ibinn.files import MODEL, write_whole
 
 ABOUT, CARD = "estimator.json", "README.md"
 

@@ -16,10 +16,13 @@ import tyro
 from ibinn.allocator import keep_freed_memory
 from ibinn.cli.data import Data
 from ibinn.cli.learn import Demo, Evaluate, Report, Train
+from ibinn.cli.sweep import Sweep
 from ibinn.cli.terminal import one_line, show_notice
 from ibinn.cli.use import Explain, Export, Interpolate, Predict, Sample
 
-Command = Data | Train | Evaluate | Report | Demo | Predict | Explain | Sample | Interpolate | Export
+Command = (
+    Data | Train | Evaluate | Report | Demo | Predict | Explain | Sample | Interpolate | Export | Sweep
+)
 COMMANDS: dict[str, Callable[..., Command]] = {
     "demo": Demo,
     "train": Train,
@@ -29,6 +32,7 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "sample": Sample,
     "interpolate": Interpolate,
     "export": Export,
+    "sweep": Sweep,
     "report": Report,
     "data": Data,
 }

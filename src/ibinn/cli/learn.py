@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import tyro
 
 from ibinn.cli.terminal import note, one_line, progress
-from ibinn.config import Device, Method, Precision, RunConfig, Size
+from ibinn.config import Device, Method, Precision, Priors, RunConfig, Size, run_name
 
 if TYPE_CHECKING:
     from ibinn.checkpoint import Run
@@ -52,13 +52,16 @@ class Train:
     resume: bool = False
     """Go on where the run in the folder stopped; starts afresh where there is nothing to resume."""
 
+    evaluate: bool = False
+    """Do what ibinn evaluate does too, at the end."""
+
     device: Device = "auto"
     """Where to compute."""
 
     precision: Precision = "float32"
     """bf16: the subnets compute in bfloat16; log-dets and the mixture stay in float32."""
 
-    priors: Literal["data", "uniform", "learned"] = "data"
+    priors: Priors = "data"
     """Class weights p(y): from the training data, all equal, or learned."""
 
     target: str | None = None
@@ -109,8 +112,12 @@ class Train:
         if self.epochs is not None:
             settings += (f"recipe.epochs={self.epochs}",)
         config = override(dataclasses.replace(config, data=self.data), settings)
-        folder = self.out or Path("runs", default_name(config))
+        folder = self.out or Path(
+            "runs", run_name(config.data, config.method, config.gamma, config.size, config.seed)
+        )
         train_and_tell(config, dataset, splits, folder, self, team)
+        if self.evaluate and team.is_writer:
+            Evaluate(folder, data_dir=self.data_dir, device=self.device).run()
 
 
 @dataclass(frozen=True)
@@ -160,10 +167,10 @@ class Report:
     """The paper's tables and figures over several evaluated runs."""
 
     run_folders: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders with a results.json each: methods, gammas, seeds."""
+    """Run folders with a results.json each: methods, gammas, seeds. Or the folder of a sweep."""
 
-    out: Path = Path("report")
-    """Where the tables and figures go."""
+    out: Path | None = None
+    """Where the tables and figures go; by default report, or FOLDER/report for the FOLDER of a sweep."""
 
     paper: bool = False
     """Put the numbers that the paper prints below ours; for cifar10 and cifar100."""
@@ -172,9 +179,11 @@ class Report:
     """The OoD score of tables and figures; the paper's by default."""
 
     def run(self) -> None:
-        from ibinn.report.runs import report
+        from ibinn.report.runs import is_sweep, report
 
-        for path in report(self.run_folders, self.out, self.paper, self.score, note):
+        folders = self.run_folders
+        home = folders[0] if len(folders) == 1 and is_sweep(folders[0]) else Path()
+        for path in report(folders, self.out or home / "report", self.paper, self.score, note):
             print(f"written to {path}")
 
 
@@ -197,20 +206,14 @@ class Demo:
         )
 
 
-def default_name(config: RunConfig) -> str:
-    """digits-ibinn-gamma1-tiny-seed0"""
-    data = Path(config.data).resolve().stem
-    gamma = f"-gamma{config.gamma:g}" if config.method in ("ibinn", "vib") else ""
-    return f"{data}-{config.method}{gamma}-{config.size}-seed{config.seed}"
-
-
 def train_and_tell(
     config: RunConfig, dataset: "Dataset", splits: "Splits", folder: Path, command: Train, team: "Team"
 ) -> None:
     from ibinn.precision import chosen_device
     from ibinn.training.loop import Stopped
-    from ibinn.training.progress import Board, Lines, Silence, clock
+    from ibinn.training.progress import Board, Lines, Silence
     from ibinn.training.run import train
+    from ibinn.units import clock
 
     device = team.device or chosen_device(command.device, dataset.is_images)
     board = Board(folder) if command.tensorboard and team.is_writer else None

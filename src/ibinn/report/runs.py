@@ -12,11 +12,12 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from ibinn.checkpoint import CONFIG, HISTORY, RunError
+from ibinn.checkpoint import RunError
+from ibinn.config import GAMMA_METHODS
 from ibinn.data.dataset import Array
 from ibinn.data.sources import KNOWN
 from ibinn.exploration import read_arrays, write_arrays
-from ibinn.files import write_whole
+from ibinn.files import CONFIG, HISTORY, RESULTS, write_whole
 from ibinn.report.figures import draw_calibration, draw_roc, draw_score_histograms, draw_training
 from ibinn.report.page import render_page
 from ibinn.report.pictures import draw_interpolations, draw_sample_sets, draw_samples, draw_trajectory
@@ -139,12 +140,12 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
 def report(folders: Sequence[Path], out: Path, paper: bool, score: str, note: Note) -> Iterator[Path]:
     """Tables and figures over several runs, data set by data set; the files as they are written.
 
-    A run that cannot be read is told of and left out.
+    A folder of runs, as a sweep makes it, stands for them. A run that cannot be read is told of and left out.
     """
     if not folders:
         raise RunError("which runs? give their folders, as in: ibinn report runs/*")
     by_data: dict[str, list[Evaluated]] = {}
-    for run in read_runs(folders, note):
+    for run in read_runs([run for folder in folders for run in runs_in(folder, note)], note):
         by_data.setdefault(run.results["dataset"], []).append(run)
     if not by_data:
         raise RunError("none of these runs has results; make them with: ibinn evaluate RUN")
@@ -156,6 +157,26 @@ def report(folders: Sequence[Path], out: Path, paper: bool, score: str, note: No
         where = out / f"{number + 1}-{Path(data).stem}" if len(by_data) > 1 else out
         yield from write_tables(runs, where, paper, score, note)
         yield from write_sweep(runs, where, score, note)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder is no run itself, but holds some."""
+    return folder.is_dir() and not is_run(folder) and any(map(is_run, folder.iterdir()))
+
+
+def is_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (CONFIG, RESULTS))
+
+
+def runs_in(folder: Path, note: Note) -> list[Path]:
+    """The folder itself, or the evaluated runs of a sweep; one note tells of the others."""
+    if not is_sweep(folder):
+        return [folder]
+    runs = sorted(filter(is_run, folder.iterdir()))
+    finished = [run for run in runs if (run / RESULTS).is_file()]
+    if n := len(runs) - len(finished):
+        note(f"{n} of {len(runs)} runs in {folder} {'is' if n == 1 else 'are'} not finished yet")
+    return finished
 
 
 def read_runs(folders: Sequence[Path], note: Note) -> list[Evaluated]:
@@ -216,7 +237,7 @@ def write_sweep(runs: Sequence[Evaluated], out: Path, score: str, note: Note) ->
 
 
 def sweep_figures(runs: Sequence[Evaluated], score: str, note: Note) -> Iterator[Drawing]:
-    swept = [run for run in runs if run.results["method"] in ("ibinn", "vib")]
+    swept = [run for run in runs if run.results["method"] in GAMMA_METHODS]
     swept = alike(swept, ("size", "noise", "sigma"), "gamma", note)
     if len({run.results["gamma"] for run in swept if run.results["method"] == "ibinn"}) > 1:
         numbers = [run.results for run in swept]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ibinn.training.loop import Position
+from ibinn.units import clock
 
 LIVE_SECONDS, PLAIN_SECONDS = 0.2, 30.0  # between two lines within an epoch
 
@@ -113,9 +114,3 @@ class Board:
 def losses(loss_x: float | None, loss_y: float | None) -> str:
     named = {"loss_x": loss_x, "loss_y": loss_y}
     return "  ".join(f"{name} {v:.4f}" for name, v in named.items() if v is not None and v == v)
-
-
-def clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ibinn.checkpoint import (
-    CONFIG,
-    MODEL,
     Run,
     RunError,
     default_dtype,
@@ -36,6 +34,7 @@ from ibinn.data.dataset import Dataset, Part, data_digest
 from ibinn.data.draws import Source
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.data.splits import Rows, Splits
+from ibinn.files import CONFIG, MODEL
 from ibinn.flows.base import Chain
 from ibinn.metrics.classification import brier, log_loss, wrong
 from ibinn.metrics.ood import fit_reference
@@ -165,7 +164,7 @@ def locked(folder: Path) -> Iterator[None]:
     except ImportError:  # Windows
         yield
         return
-    with open(folder / CONFIG, "rb") as file:
+    with open(folder / CONFIG, "r+b") as file:  # a file that is only read cannot be locked over NFS
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
