@@ -4,6 +4,7 @@ Writes a run folder for each of CASES and, of each process, what it saw as PROCE
 """
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -28,14 +29,13 @@ PAPER_RECIPE = {
 STEPS = 20
 
 
-def digits_config(network=NO_DROPOUT, method="ibinn", batch_size=23, **recipe):
+def digits_config(network=NO_DROPOUT, method="ibinn", batch_size=23, gamma=1.0, priors="data", **recipe):
     """20 steps on some digits, in batches that two processes cannot halve."""
     dataset = few_digits()
     epochs = STEPS // (len(split(dataset, 0).train) // batch_size)
     recipe = {"patience": 0, "ema": 0.5, "crop": 1} | recipe
-    return dataset, small_config(
-        dataset, method, network=network, batch_size=batch_size, epochs=epochs, **recipe
-    )
+    recipe |= {"batch_size": batch_size, "epochs": epochs}
+    return dataset, small_config(dataset, method, gamma, network=network, priors=priors, **recipe)
 
 
 def moons_config(**recipe):
@@ -57,11 +57,13 @@ CASES = {
     "constant-memory": (digits_config(PAPER), {"constant_memory": True}),
     "accumulate": (digits_config(), {"accumulate": 3}),
     "table": (moons_config(), {}),
+    "only-y": (digits_config(gamma=math.inf, priors="learned"), {}),  # which leaves the class weights out
 }
 # What two processes may do otherwise than one: statistics and draws of their own.
 UNLIKE = {
     "own-statistics": (digits_config(PAPER), {"sync_batch_norm": False}),
     "vib": (digits_config(method="vib"), {}),
+    "vib-0": (digits_config(method="vib", gamma=0.0), {}),  # which leaves the read-out out
     "dropout": (digits_config(FEW_BLOCKS), {}),
 }
 

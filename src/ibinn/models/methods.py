@@ -83,6 +83,13 @@ class Objective(nn.Module):
         self.losses = METHODS[method].losses
         self.terms = Terms(METHODS[method].gamma(gamma, n_dims), smoothing, n_dims)
 
+    @property
+    def leaves_some_out(self) -> bool:
+        """Whether parameters get no gradient: learned class weights at gamma = inf, VIB's read-out at 0."""
+        phi = self.model.mixture.phi if isinstance(self.model, GenerativeClassifier) else None
+        without_x, without_y = self.terms.gamma == math.inf, self.terms.gamma == 0
+        return (without_x and isinstance(phi, nn.Parameter)) or (without_y and isinstance(self.model, VIB))
+
     def forward(self, v: Tensor, log_det: Tensor, y: Tensor) -> Losses:
         """v is preprocessed, (B, ...); log_det (B,) is that of the preprocessing."""
         return self.losses(self.model, Batch(v, log_det, y), self.terms)

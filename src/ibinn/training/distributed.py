@@ -15,6 +15,7 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ibinn.config import ConfigError
+from ibinn.models.methods import Objective
 
 TO_START = timedelta(hours=24)  # while one process reads the data, the others wait
 TO_ANSWER = timedelta(minutes=3)  # in training; of a process that has died one hears at once
@@ -126,7 +127,7 @@ class Team:
         with answering():
             dist.barrier()  # of the group that waits for long
 
-    def shared(self, objective: nn.Module, device: torch.device) -> nn.Module:
+    def shared(self, objective: Objective, device: torch.device) -> nn.Module:
         """objective, the gradients of which are the means over all processes."""
         if self.n == 1:
             return objective
@@ -136,6 +137,7 @@ class Team:
             process_group=self.group,
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
+            find_unused_parameters=objective.leaves_some_out,
         )
 
 
