@@ -23,7 +23,7 @@ from ibinn.cli import main, parse
 from ibinn.cli.board import Board, Row, chosen, shortened, time_left
 from ibinn.config import GAMMA_METHODS, ConfigError, toml_value
 from ibinn.models.methods import METHODS
-from ibinn.sweep.cluster import check_room, n_places
+from ibinn.sweep.cluster import check_room, connected, n_places
 from ibinn.sweep.plan import Planned, plan, read_experiment
 from ibinn.sweep.work import Outcome, Place, Stop, locked, state_of
 
@@ -198,13 +198,26 @@ def test_options_that_do_not_fit_are_refused(tmp_path, capsys):
         ("e.toml", "--gpus-per-run", "1"): "--gpus-per-run is for --ray",
         ("e.toml", "--ray", "nowhere"): "must be auto, local or HOST:PORT",
         ("e.toml", "--ray", "127.0.0.1:1"): "nothing answers at 127.0.0.1:1",
-        ("e.toml", "--ray", "auto"): "ray start --head",
     }.items():
         with pytest.raises(SystemExit) as caught:
             main(["sweep", str(tmp_path / words[0]), *words[1:], "--out", str(tmp_path / "out")])
         assert caught.value.code == 2
         assert message in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
+
+
+def test_no_ray_and_no_cluster_are_one_sentence(monkeypatch):
+    def refused(**how):
+        assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+        raise ConnectionError("no instance")
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    monkeypatch.setattr("ray.init", refused)
+    with pytest.raises(ConfigError, match="ray start --head, or use --ray local"), connected("auto"):
+        pass
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match="Ray is not installed; pip install ray"), connected("local"):
+        pass
 
 
 TABLE = {("ibinn", gamma) for gamma in (0.0, 0.1, 1.0, 10.0, float("inf"))}
@@ -548,10 +561,11 @@ def test_a_stop_saves_and_the_same_command_goes_on(number, experiment):
     assert "failed" not in err
     assert err.splitlines()[-1].endswith("the same command goes on")
     assert experiment.checkpoint(1).is_file()
+    log = experiment.home / "logs" / f"{experiment.runs[1]}.log"
+    assert "stopped by SIGTERM; saved in" in log.read_text(), "from us, and nothing from the terminal"
     assert experiment.state(1) == "waiting"
     assert not (experiment.home / experiment.runs[2]).exists()
     process = experiment.start()
-    log = experiment.home / "logs" / f"{experiment.runs[1]}.log"
     wait_until(lambda: "note: going on in epoch" in log.read_text(), process)
     os.killpg(process.pid, number)
     code, _, err = ended(process)
