@@ -380,6 +380,21 @@ def finished(folder, **numbers):
     (folder / "results.json").write_text(json.dumps(numbers))
 
 
+def test_runs_of_earlier_sweeps_count_for_the_time_left(tmp_path):
+    runs, out = a_plan(3), io.StringIO()
+    finished(tmp_path / "run0", error=6.5, bits_per_dim=None, train_seconds=60.0)
+    with Board(runs, Place(tmp_path, tmp_path), 1, Console(file=out), Stop()) as board:
+        board.ended(runs[0], Outcome("done"))
+        board.started(runs[1])
+        finished(tmp_path / "run1", error=8.0, bits_per_dim=2.5, train_seconds=60.0)
+        board.ended(runs[1], Outcome("done", seconds=120.0))
+    assert out.getvalue().splitlines() == [
+        "3 runs",
+        "started run1; 1 of 3 done, 1 running, 1 waiting, ETA 2:00",
+        "done run1: error 8.00 %, 2.500 bits/dim, 2:00; 2 of 3 done, 1 waiting, ETA 1:30",
+    ]
+
+
 def test_results_that_cannot_be_read_are_no_reason_to_stop(tmp_path):
     run, out = a_plan(1)[0], io.StringIO()
     finished(tmp_path / "run0")
