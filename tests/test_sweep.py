@@ -23,7 +23,7 @@ from ibinn.cli import main, parse
 from ibinn.cli.board import Board, Row, chosen, shortened, time_left
 from ibinn.config import GAMMA_METHODS, ConfigError, toml_value
 from ibinn.models.methods import METHODS
-from ibinn.sweep.cluster import check_room, n_places
+from ibinn.sweep.cluster import check_room, connected, n_places
 from ibinn.sweep.plan import Planned, plan, read_experiment
 from ibinn.sweep.work import Outcome, Place, Stop, locked, state_of
 
@@ -198,13 +198,26 @@ def test_options_that_do_not_fit_are_refused(tmp_path, capsys):
         ("e.toml", "--gpus-per-run", "1"): "--gpus-per-run is for --ray",
         ("e.toml", "--ray", "nowhere"): "must be auto, local or HOST:PORT",
         ("e.toml", "--ray", "127.0.0.1:1"): "nothing answers at 127.0.0.1:1",
-        ("e.toml", "--ray", "auto"): "ray start --head",
     }.items():
         with pytest.raises(SystemExit) as caught:
             main(["sweep", str(tmp_path / words[0]), *words[1:], "--out", str(tmp_path / "out")])
         assert caught.value.code == 2
         assert message in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
+
+
+def test_no_ray_and_no_cluster_are_one_sentence(monkeypatch):
+    def refused(**how):
+        assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+        raise ConnectionError("no instance")
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    monkeypatch.setattr("ray.init", refused)
+    with pytest.raises(ConfigError, match="ray start --head, or use --ray local"), connected("auto"):
+        pass
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match="Ray is not installed; pip install ray"), connected("local"):
+        pass
 
 
 TABLE = {("ibinn", gamma) for gamma in (0.0, 0.1, 1.0, 10.0, float("inf"))}
@@ -365,6 +378,21 @@ def finished(folder, **numbers):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.safetensors").touch()
     (folder / "results.json").write_text(json.dumps(numbers))
+
+
+def test_runs_of_earlier_sweeps_count_for_the_time_left(tmp_path):
+    runs, out = a_plan(3), io.StringIO()
+    finished(tmp_path / "run0", error=6.5, bits_per_dim=None, train_seconds=60.0)
+    with Board(runs, Place(tmp_path, tmp_path), 1, Console(file=out), Stop()) as board:
+        board.ended(runs[0], Outcome("done"))
+        board.started(runs[1])
+        finished(tmp_path / "run1", error=8.0, bits_per_dim=2.5, train_seconds=60.0)
+        board.ended(runs[1], Outcome("done", seconds=120.0))
+    assert out.getvalue().splitlines() == [
+        "3 runs",
+        "started run1; 1 of 3 done, 1 running, 1 waiting, ETA 2:00",
+        "done run1: error 8.00 %, 2.500 bits/dim, 2:00; 2 of 3 done, 1 waiting, ETA 1:30",
+    ]
 
 
 def test_results_that_cannot_be_read_are_no_reason_to_stop(tmp_path):
@@ -548,10 +576,11 @@ def test_a_stop_saves_and_the_same_command_goes_on(number, experiment):
     assert "failed" not in err
     assert err.splitlines()[-1].endswith("the same command goes on")
     assert experiment.checkpoint(1).is_file()
+    log = experiment.home / "logs" / f"{experiment.runs[1]}.log"
+    assert "stopped by SIGTERM; saved in" in log.read_text(), "from us, and nothing from the terminal"
     assert experiment.state(1) == "waiting"
     assert not (experiment.home / experiment.runs[2]).exists()
     process = experiment.start()
-    log = experiment.home / "logs" / f"{experiment.runs[1]}.log"
     wait_until(lambda: "note: going on in epoch" in log.read_text(), process)
     os.killpg(process.pid, number)
     code, _, err = ended(process)

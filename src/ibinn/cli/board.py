@@ -32,7 +32,7 @@ class Row:
     run: Planned
     state: State = "waiting"
     at: float = 0.0
-    seconds: float | None = None
+    seconds: float = 0.0
     why: str = ""
     numbers: dict[str, Any] | None = None
 
@@ -68,7 +68,7 @@ class Board:
 
     def ended(self, run: Planned, outcome: Outcome) -> None:
         row = self.rows[run.name]
-        row.seconds, row.why = outcome.seconds, outcome.why
+        row.seconds, row.why = max(row.seconds, outcome.seconds), outcome.why
         self.change(row, "waiting" if outcome.state == "stopped" else outcome.state)
 
     def tick(self) -> None:
@@ -89,7 +89,7 @@ class Board:
             return
         if state == "done":
             row.numbers = read_numbers(self.place.working / row.run.folder)
-            row.seconds = max(row.seconds or 0.0, row.numbers.get("train_seconds") or 0.0)
+            row.seconds = max(row.seconds, row.numbers.get("train_seconds") or 0.0)
         row.state, row.at = state, time.monotonic()
         if told and not self.live and state != "waiting":
             self.say(f"{self.event(row)}; {self.counts()}")
@@ -174,7 +174,7 @@ def cells(row: Row) -> tuple[str, str, str]:
     return (
         "unknown" if error is None else f"{error:.2f} %",
         "" if bits is None else f"{bits:.3f}",
-        clock(row.seconds or 0.0),
+        clock(row.seconds),
     )
 
 
