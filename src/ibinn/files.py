@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 CONFIG, MODEL, HISTORY, RESULTS = "config.toml", "model.safetensors", "history.jsonl", "results.json"
 
@@ -33,3 +34,19 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def lock(file: BinaryIO, is_shared: bool = False) -> bool:
+    """Lock a file, opened for writing, till it is closed here and wherever it was handed on; False if another has.
+
+    ImportError where the system has no such locks.
+    """
+    import fcntl
+
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:  # a file system without locks
+        raise OSError(error.errno, f"cannot lock it: {error.strerror}", file.name) from error
+    return True

@@ -20,6 +20,7 @@ from ibinn.sweep.plan import Planned
 from ibinn.sweep.work import Outcome, Place, State, Stop, state_of
 from ibinn.units import clock
 
+STOPPING = "stopping: what runs is saved first"
 SURVEY_SECONDS = 5.0  # between two looks at what other sweeps do
 COLOURS = {"running": "cyan", "elsewhere": "blue", "failed": "red", "done": "green", "waiting": "dim"}
 FRAME = 5  # lines of the table that are no runs: head, rule, "and more", counts, one to spare
@@ -45,7 +46,7 @@ class Board:
     ) -> None:
         self.place, self.n_workers, self.console, self.stop = place, n_workers, console, stop
         self.rows = {run.name: Row(run) for run in plan}
-        self.surveyed = -math.inf
+        self.surveyed, self.is_stopping = -math.inf, False
         self.live = Live(console=console, auto_refresh=False) if console.is_terminal else None
 
     def __enter__(self) -> "Board":
@@ -55,7 +56,7 @@ class Board:
         if self.live:
             self.live.start()
         else:
-            self.say(f"{len(self.rows)} runs")
+            self.say(f"{len(self.rows)} {'run' if len(self.rows) == 1 else 'runs'}")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -77,6 +78,9 @@ class Board:
             self.surveyed = time.monotonic()
         if self.live:
             self.live.update(self.picture(), refresh=True)
+        elif self.stop.number and not self.is_stopping:
+            self.is_stopping = True
+            self.say(STOPPING)
 
     def survey(self) -> None:
         """What has become of runs that are not ours."""
@@ -133,7 +137,7 @@ class Board:
             table.add_row(name, state, *self.numbers(row))
         more = [Text(f"... and {n_more} more", "dim")] if n_more else []
         why = [one_line(f"{names[failed.run.name]}: {failed.why}", "red")] if failed else []
-        last = "stopping: what runs is saved first" if self.stop.number else self.counts()
+        last = STOPPING if self.stop.number else self.counts()
         return Group(table, *more, *why, one_line(last, "bold"))
 
     def progress(self, row: Row) -> str:

@@ -93,11 +93,14 @@ class Train:
 
         try:
             with assembled(self.device) as team:
-                self.run_in(team)
+                folder = self.run_in(team)
         except WriterFailed:  # it has told why
             raise SystemExit(2) from None
+        if self.evaluate and team.is_writer:
+            Evaluate(folder, data_dir=self.data_dir, device=self.device).run()
 
-    def run_in(self, team: "Team") -> None:
+    def run_in(self, team: "Team") -> Path:
+        """Train with the team; the run folder."""
         from ibinn.data.sources import load
         from ibinn.data.splits import split
         from ibinn.training.recipes import configure, override
@@ -116,8 +119,7 @@ class Train:
             "runs", run_name(config.data, config.method, config.gamma, config.size, config.seed)
         )
         train_and_tell(config, dataset, splits, folder, self, team)
-        if self.evaluate and team.is_writer:
-            Evaluate(folder, data_dir=self.data_dir, device=self.device).run()
+        return folder
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
+from ibinn.cli.terminal import note
 from ibinn.config import ConfigError, Device, at_least
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class Sweep:
                     print(shlex.join(run.command))
             return
         threads = self.cpus_per_run or (1 if self.ray else None)
-        place = Place(folder.absolute(), Path.cwd(), threads)
+        hides_gpus = self.ray is not None and not self.gpus_per_run
+        place = Place(folder.absolute(), Path.cwd(), threads, hides_gpus)
         self.work(runs, folder, place)
 
     def check(self) -> None:
@@ -80,12 +82,15 @@ class Sweep:
 
         console = Console(stderr=True)
         if self.ray:
-            from ibinn.sweep.cluster import check_room, connected, n_places, work_on_ray
+            from ibinn.sweep.cluster import connected, lack_of_room, n_places, work_on_ray
 
             needs = (place.threads or 1, self.gpus_per_run)
             with connected(self.ray) as ray:
-                check_room(ray.nodes(), *needs)
-                n_workers = n_places(ray.nodes(), *needs)
+                if lack := lack_of_room(ray.nodes(), *needs):
+                    if self.ray == "local":
+                        raise ConfigError(lack)
+                    note(f"{lack}, or wait for a node that has them")
+                n_workers = max(1, n_places(ray.nodes(), *needs))
                 # Ray has signal handlers of its own: ours come after.
                 with listening() as stop, Board(runs, place, n_workers, console, stop) as board:
                     work_on_ray(ray, runs, place, stop, board, *needs)

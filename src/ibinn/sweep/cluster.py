@@ -9,7 +9,17 @@ from typing import Any
 
 from ibinn.config import ConfigError
 from ibinn.sweep.plan import Planned
-from ibinn.sweep.work import TICK_SECONDS, Outcome, Place, Stop, Watcher, listening, perform, state_of
+from ibinn.sweep.work import (
+    TICK_SECONDS,
+    Outcome,
+    Place,
+    Stop,
+    Watcher,
+    is_finished,
+    listening,
+    perform,
+    state_of,
+)
 
 OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least: nothing but outcomes is sent
 
@@ -21,7 +31,7 @@ def connected(address: str) -> Iterator[Any]:
     try:
         import ray
     except ImportError as error:
-        raise ConfigError("Ray is not installed; pip install ray, or leave out --ray") from error
+        raise ConfigError("Ray is not installed; pip install 'ibinn[sweep]', or leave out --ray") from error
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address == "local":
         quiet |= {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
@@ -29,11 +39,12 @@ def connected(address: str) -> Iterator[Any]:
         check_reachable(address)
     try:
         ray.init(address=address, **quiet)
-    except ConnectionError as error:
+    except (ConnectionError, RuntimeError) as error:
         raise ConfigError(
             "there is no Ray cluster on this machine; start one with: ray start --head, or use --ray local"
             if address == "auto"
-            else f"the Ray cluster at {address} does not answer: {' '.join(str(error).split())}"
+            else f"this machine is no node of the Ray cluster at {address}, or that does not answer: "
+            f"{' '.join(str(error).split())[:200]}"
         ) from error
     try:
         yield ray
@@ -63,17 +74,18 @@ def n_places(nodes: list[dict[str, Any]], cpus: float, gpus: float) -> int:
     return total
 
 
-def check_room(nodes: list[dict[str, Any]], cpus: float, gpus: float) -> None:
-    """ConfigError where no run would ever start."""
-    if not n_places(nodes, cpus, gpus):
-        most = [
-            max((node["Resources"].get(name, 0) for node in nodes if node["Alive"]), default=0)
-            for name in ("CPU", "GPU")
-        ]
-        raise ConfigError(
-            f"no node of the Ray cluster has {cpus:g} CPUs and {gpus:g} GPUs for a run; the most that one has "
-            f"are {most[0]:g} and {most[1]:g}: change --cpus-per-run or --gpus-per-run"
-        )
+def lack_of_room(nodes: list[dict[str, Any]], cpus: float, gpus: float) -> str:
+    """Why no run can start, in a sentence; nothing where one can."""
+    if n_places(nodes, cpus, gpus):
+        return ""
+    most = [
+        max((node["Resources"].get(name, 0) for node in nodes if node["Alive"]), default=0)
+        for name in ("CPU", "GPU")
+    ]
+    return (
+        f"no node of the Ray cluster has {cpus:g} CPUs and {gpus:g} GPUs for a run; the most that one has "
+        f"are {most[0]:g} and {most[1]:g}: change --cpus-per-run or --gpus-per-run"
+    )
 
 
 def attempt(run: Planned, place: Place) -> Outcome:
@@ -87,20 +99,24 @@ def work_on_ray(
 ) -> None:
     """All runs, as Ray finds room for them. A stop is passed on to them, and waited for."""
     task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(attempt)
-    left, flying, seen, is_cancelled = list(plan), dict[Any, Planned](), set[str](), False
+    left, flying, seen, n_told = list(plan), dict[Any, Planned](), set[str](), 0
     while flying or (left and not stop.number):
-        if stop.number and not is_cancelled:
-            is_cancelled = True
+        if stop.count > n_told:
+            n_told = stop.count
             for ref in flying:
                 ray.cancel(ref)
         for run in [] if stop.number else list(left):
-            if state_of(run, place) != "elsewhere":
+            state = state_of(run, place)
+            if state != "elsewhere":
                 left.remove(run)
+            if state == "done":
+                watcher.ended(run, perform(run, place, stop))
+            elif state == "waiting":
                 flying[task.remote(run, place)] = run
         if flying:
             for ref in ray.wait([*flying], timeout=TICK_SECONDS)[0]:
                 run = flying.pop(ref)
-                outcome = outcome_of(ray, ref)
+                outcome = outcome_of(ray, ref, run, place)
                 watcher.ended(run, outcome)
                 seen.discard(run.name)
                 if outcome.state == "elsewhere":
@@ -111,18 +127,20 @@ def work_on_ray(
             if run.name not in seen and state_of(run, place) == "elsewhere":
                 seen.add(run.name)
                 watcher.started(run)
-        if flying and not seen and not stop.number:
-            check_room(ray.nodes(), cpus, gpus)
         watcher.tick()
 
 
-def outcome_of(ray: Any, ref: Any) -> Outcome:
-    """What a worker returned; one that crashed is a failed run."""
+def outcome_of(ray: Any, ref: Any, run: Planned, place: Place) -> Outcome:
+    """What a worker returned; one that crashed is a failed run, unless its training lives on."""
     try:
         outcome: Outcome = ray.get(ref)
     except ray.exceptions.TaskCancelledError:
         return Outcome("stopped")
     except ray.exceptions.RayError as error:
+        if state_of(run, place) == "elsewhere":
+            return Outcome("elsewhere")
         said = [line.strip() for line in str(error).splitlines() if line.strip()]
         return Outcome("failed", why=f"its Ray worker ended: {said[-1] if said else type(error).__name__}")
+    if outcome.state == "done" and not is_finished(place.working / run.folder):
+        return Outcome("failed", why=f"it is finished on a node that does not share {place.home}")
     return outcome

@@ -23,13 +23,14 @@ from ibinn.config import (
     convert,
     nearest,
     parse_toml,
+    parse_value,
     positive,
     run_name,
     toml_value,
 )
 
 Settings = tuple[tuple[str, str], ...]  # (key, value as --set takes it)
-AXES = ("data", "size", "priors", "seed", "method", "sigma", "gamma")  # the last one changes first
+AXES = ("data", "size", "seed", "method", "sigma", "gamma")  # the last one changes first
 SECTIONS: dict[str, type] = {"recipe": Recipe, "network": Network}
 
 
@@ -39,11 +40,11 @@ class Block:
 
     data: tuple[str, ...] = ()
     size: tuple[Size, ...] = ()
-    priors: tuple[Priors, ...] = ()
     seed: tuple[int, ...] = ()
     method: tuple[Method, ...] = ()
     sigma: tuple[float, ...] = ()
     gamma: tuple[float, ...] = ()
+    priors: Priors | None = None
     precision: Precision | None = None
     target: str | None = None
     recipe: Settings = ()
@@ -62,12 +63,13 @@ class Experiment(Block):
 
 @dataclass(frozen=True)
 class Planned:
-    """A run to be made: its folder, and the command that makes it, or goes on with it."""
+    """A run to be made: its folder, the command that makes it or goes on, and what its config.toml then says."""
 
     name: str
     folder: Path
     command: tuple[str, ...]
     method: Method
+    settings: tuple[tuple[str, Any], ...]
 
 
 def read_experiment(path: Path) -> Experiment:
@@ -140,7 +142,7 @@ def merged(base: Block, block: Block) -> Block:
         if field.name in SECTIONS:
             mine = tuple((dict(general) | dict(mine)).items())
         both[field.name] = general if mine in ((), None) else mine
-    whole = Block(**{"method": ("ibinn",), "seed": (0,), "priors": ("data",)} | given(both))
+    whole = Block(**{"method": ("ibinn",), "seed": (0,)} | given(both))
     check(whole, block)
     return whole
 
@@ -175,28 +177,27 @@ def check(whole: Block, block: Block) -> None:
 
 def planned_of(block: Block, folder: Path, more: tuple[str, ...]) -> Iterator[Planned]:
     """The product of a block's axes."""
-    axes = (block.data, block.size, block.priors, block.seed, block.method, block.sigma or (None,))
-    for data, size, priors, seed, method, sigma in itertools.product(*axes):
+    axes = (block.data, block.size, block.seed, block.method, block.sigma or (None,))
+    for data, size, seed, method, sigma in itertools.product(*axes):
         for gamma in (block.gamma or (1.0,)) if method in GAMMA_METHODS else (None,):
             name = run_name(data, method, gamma or 0.0, size, seed)
-            name += "" if priors == "data" else f"-{priors}"
+            name += "" if block.priors in (None, "data") else f"-{block.priors}"
             name += "" if sigma is None else f"-sigma{sigma:g}"
-            settings = dict(block.recipe)
-            if sigma is not None:
-                settings |= {"noise": "gaussian", "sigma": str(sigma)}
-            words = [f"recipe.{key}={text}" for key, text in settings.items()]
-            words += [f"network.{key}={text}" for key, text in block.network]
-            options = {
-                "--method": method,
-                "--gamma": gamma,
-                "--size": size,
-                "--seed": seed,
-                "--priors": priors,
-                "--precision": block.precision,
-                "--target": block.target,
-                "--out": folder / name,
-            }
+            options: dict[str, Any] = {"method": method, "gamma": gamma, "size": size, "seed": seed}
+            options |= {"priors": block.priors, "precision": block.precision, "target": block.target}
+            options = {key: value for key, value in options.items() if value is not None}
+            noise = () if sigma is None else (("noise", "gaussian"), ("sigma", str(sigma)))
+            details = {f"recipe.{key}": text for key, text in (*block.recipe, *noise)}
+            details |= {f"network.{key}": text for key, text in block.network}
             command = [sys.executable, "-m", "ibinn.cli", "train", data]
-            command += [str(word) for item in options.items() if item[1] is not None for word in item]
-            command += ["--resume", "--evaluate", *more, *(["--set", *words] if words else [])]
-            yield Planned(name, folder / name, tuple(command), method)
+            command += [word for key, value in options.items() for word in (f"--{key}", str(value))]
+            command += ["--out", str(folder / name), "--resume", "--evaluate", *more]
+            command += ["--set", *map("=".join, details.items())] if details else []
+            values = ((path, parsed(path, text)) for path, text in details.items())
+            settings = (("data", data), *options.items(), *values)
+            yield Planned(name, folder / name, tuple(command), method, settings)
+
+
+def parsed(path: str, text: str) -> Any:
+    section, _, key = path.partition(".")
+    return parse_value(SECTIONS[section], key, text)

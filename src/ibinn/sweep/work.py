@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
-from ibinn.config import ConfigError
-from ibinn.files import MODEL, RESULTS
+from ibinn.config import ConfigError, parse_toml
+from ibinn.files import CONFIG, MODEL, RESULTS, lock
 from ibinn.sweep.plan import Planned
 
 State = Literal["waiting", "running", "elsewhere", "done", "failed", "stopped"]
@@ -31,11 +31,15 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """A sweep's folder, and the one that its commands are run in; threads of a run, if not torch's choice."""
+    """A sweep's folder, and the one that its commands are run in; threads of a run, if not torch's choice.
+
+    hides_gpus: on a cluster, a run that has reserved no GPU must not take one.
+    """
 
     home: Path
     working: Path
     threads: int | None = None
+    hides_gpus: bool = False
 
     def log(self, run: Planned) -> Path:
         return self.home / "logs" / f"{run.name}.log"
@@ -53,12 +57,14 @@ class Watcher(Protocol):
 
 
 class Stop:
-    """The first SIGINT or SIGTERM that came, if any."""
+    """The first SIGINT or SIGTERM that came, if any, and how many did."""
 
     number: int | None = None
+    count = 0
 
     def hear(self, number: int, frame: FrameType | None) -> None:
         self.number = self.number or number
+        self.count += 1
 
 
 @contextlib.contextmanager
@@ -84,57 +90,68 @@ def state_of(run: Planned, place: Place) -> State:
         return "done"
     if not place.lock(run).is_file():
         return "waiting"
-    file = locked(place.lock(run))
+    file = locked(place.lock(run), is_shared=True)
     if file is None:
         return "elsewhere"
     file.close()
     return "waiting"
 
 
-def locked(path: Path) -> BinaryIO | None:
+def locked(path: Path, is_shared: bool = False) -> BinaryIO | None:
     """A file that is locked as long as it is open, here or in a process that got it; None if it is already."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = open(path, "ab")  # noqa: SIM115 - the lock outlives this function
     try:
-        import fcntl
+        if lock(file, is_shared):
+            return file
     except ImportError as error:  # Windows
         raise ConfigError(
             "this system has not the file locks that ibinn sweep needs; run the commands of --dry-run yourself"
         ) from error
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = open(path, "ab")  # noqa: SIM115 - the lock outlives this function
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
+    file.close()
+    return None
+
+
+def outcome_of_finished(run: Planned, place: Place) -> Outcome:
+    """done, unless the run in the folder was made with other settings."""
+    config = parse_toml((place.working / run.folder / CONFIG).read_text(encoding="utf-8"), CONFIG)
+    for path, here in run.settings:
+        section, _, key = path.rpartition(".")
+        there = (config[section] if section else config).get(key)
+        if there != (list(here) if isinstance(here, tuple) else here):
+            why = (
+                f"its folder holds a finished run with other settings ({key} is {there} there, {here} here)"
+            )
+            return Outcome("failed", why=f"{why}; use another --out, or delete {run.folder}")
+    return Outcome("done")
 
 
 def perform(run: Planned, place: Place, stop: Stop, watcher: Watcher | None = None) -> Outcome:
     """Make a run, or go on with it, unless it is finished or somebody else is at it."""
     if is_finished(place.working / run.folder):
-        return Outcome("done")
-    lock = locked(place.lock(run))
-    if lock is None:
+        return outcome_of_finished(run, place)
+    held = locked(place.lock(run))
+    if held is None:
         return Outcome("elsewhere")
-    with lock:
+    with held:
         if is_finished(place.working / run.folder):  # by now
-            return Outcome("done")
+            return outcome_of_finished(run, place)
         place.log(run).parent.mkdir(parents=True, exist_ok=True)
         with open(place.log(run), "ab") as log:
             begun, start = log.tell(), time.monotonic()
             if watcher:
                 watcher.started(run)
-            code = call(run, place, lock, log, stop, watcher.tick if watcher else None)
+            code = call(run, place, held, log, stop, watcher.tick if watcher else None)
         seconds = time.monotonic() - start
         if is_finished(place.working / run.folder):
             return Outcome("done", seconds)
-        if stop.number and code in (128 + signal.SIGTERM, -signal.SIGTERM):
+        if stop.number and code in (128 + signal.SIGTERM, -signal.SIGTERM, -signal.SIGKILL):
             return Outcome("stopped", seconds)
         return Outcome("failed", seconds, reason(place.log(run), begun, code))
 
 
 def call(
-    run: Planned, place: Place, lock: BinaryIO, log: BinaryIO, stop: Stop, tick: Callable[[], None] | None
+    run: Planned, place: Place, held: BinaryIO, log: BinaryIO, stop: Stop, tick: Callable[[], None] | None
 ) -> int:
     """Run the command and wait; its exit code. It keeps the lock, also if this process is killed.
 
@@ -142,9 +159,13 @@ def call(
     """
     log.write(f"{shlex.join(run.command)}\n".encode())
     log.flush()
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}  # or stdout would come after stderr in the log
+    # A job's own ranks are not for its runs; unbuffered, stdout comes in order with stderr.
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    environment |= {"PYTHONUNBUFFERED": "1"}
     if place.threads:
         environment["OMP_NUM_THREADS"] = str(place.threads)
+    if place.hides_gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
     child = subprocess.Popen(
         [sys.executable, *run.command[1:]],  # which may be at another place on another machine
         stdin=subprocess.DEVNULL,
@@ -152,17 +173,17 @@ def call(
         stderr=subprocess.STDOUT,
         cwd=place.working,
         env=environment,
-        pass_fds=(lock.fileno(),),
+        pass_fds=(held.fileno(),),
         start_new_session=True,
     )
-    told = False
+    n_told = 0
     while True:
         try:
             return child.wait(TICK_SECONDS)
         except subprocess.TimeoutExpired:
-            if stop.number and not told:
-                child.terminate()
-                told = True
+            if stop.count > n_told:  # whoever asks twice does not want to wait
+                child.kill() if n_told else child.terminate()
+                n_told = stop.count
             if tick:
                 tick()
 

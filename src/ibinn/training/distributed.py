@@ -16,9 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ibinn.config import ConfigError
 from ibinn.models.methods import Objective
+from ibinn.precision import chosen_device
 
-TO_START = timedelta(hours=24)  # while one process reads the data, the others wait
-TO_ANSWER = timedelta(minutes=3)  # in training; of a process that has died one hears at once
+TO_ANSWER = timedelta(minutes=3)  # of a process that has died one hears at once
+TO_READ = timedelta(hours=24)  # while one process reads the data, the others wait
 
 
 class LostContact(ValueError):
@@ -41,6 +42,7 @@ class Team:
     local_rank: int = 0
     device: str | None = None
     group: Any = None
+    patient_group: Any = None
 
     @property
     def is_writer(self) -> bool:
@@ -117,15 +119,17 @@ class Team:
     @contextlib.contextmanager
     def first_here(self) -> Iterator[None]:
         """One process of each machine goes first, the others after it: they find in the cache what it made."""
-        if self.n > 1 and self.local_rank > 0:
+        if self.local_rank > 0:
             self._meet()
         yield
-        if self.n > 1 and self.local_rank == 0:
+        if self.local_rank == 0:
             self._meet()
+        self._meet()
 
     def _meet(self) -> None:
-        with answering():
-            dist.barrier()  # of the group that waits for long
+        if self.n > 1:
+            with answering():
+                dist.barrier(self.patient_group)
 
     def shared(self, objective: Objective, device: torch.device) -> nn.Module:
         """objective, the gradients of which are the means over all processes."""
@@ -145,32 +149,43 @@ ALONE = Team()
 
 
 @contextlib.contextmanager
-def assembled(device: str) -> Iterator[Team]:
-    """The team of this process on auto, cpu or cuda: as torchrun's environment says, or alone."""
-    n = int(os.environ.get("WORLD_SIZE", "1"))
-    if n == 1:
+def assembled(name: str) -> Iterator[Team]:
+    """The team of this process on a device by name: as torchrun's environment says, or alone."""
+    rank, n = os.environ.get("RANK"), os.environ.get("WORLD_SIZE", "1")
+    if rank is None or n == "1":
         yield ALONE
         return
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "mps":
-        raise ConfigError("several processes train on cpu or cuda, not on mps; use --device cpu")
-    rank, local_rank = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
+    device, local_rank = shared_device(name), int(os.environ.get("LOCAL_RANK", "0"))
     if device == "cuda":
-        if local_rank >= torch.cuda.device_count():
-            raise ConfigError(
-                f"this machine has {torch.cuda.device_count()} GPUs but more processes; use torchrun "
-                f"--nproc-per-node {torch.cuda.device_count()}"
-            )
+        check_gpus(local_rank)
         torch.cuda.set_device(local_rank)
-    dist.init_process_group("gloo" if device == "cpu" else "cpu:gloo,cuda:nccl", timeout=TO_START)
     try:
-        with answering():
-            team = Team(rank, n, local_rank, device, dist.new_group(timeout=TO_ANSWER))
-        yield team
+        dist.init_process_group("gloo" if device == "cpu" else "cpu:gloo,cuda:nccl", timeout=TO_ANSWER)
+        patient = dist.new_group(timeout=TO_READ)
+    except (RuntimeError, ValueError) as error:
+        raise LostContact(
+            f"process {rank} cannot reach the others ({' '.join(str(error).split())[:200]}); where a machine has "
+            f"several networks, name the one to use, as in GLOO_SOCKET_IFNAME=eth0"
+        ) from error
+    try:
+        yield Team(int(rank), int(n), local_rank, device, dist.group.WORLD, patient)
     finally:
         with contextlib.suppress(RuntimeError):
             dist.destroy_process_group()
+
+
+def shared_device(name: str) -> str:
+    """cpu or cuda; several processes cannot share an mps."""
+    if name == "auto" and not torch.cuda.is_available():
+        return "cpu"
+    if name == "mps":
+        raise ConfigError("several processes train on cpu or cuda, not on mps; use --device cpu")
+    return chosen_device(name, is_images=True)
+
+
+def check_gpus(local_rank: int) -> None:
+    if local_rank >= (n := torch.cuda.device_count()):
+        raise ConfigError(f"there are {n} GPUs here but more processes; use torchrun --nproc-per-node {n}")
 
 
 @contextlib.contextmanager
@@ -183,7 +198,7 @@ def answering() -> Iterator[None]:
             raise
         raise LostContact(
             "another process of this training has ended or does not answer; what it said last tells why; the same "
-            "command with --resume, with as many processes as you like, goes on from the last checkpoint"
+            "command with --resume goes on, with as many processes as you like"
         ) from error
 
 

@@ -378,10 +378,10 @@ class Loop:
     @contextlib.contextmanager
     def working_together(self) -> Iterator[None]:
         """The objective shared with the team, until the loop ends."""
-        self.shared = self.team.shared(self.objective, self.device)
-        set_group(self.objective, self.team.group if self.sync_batch_norm else None)
         try:
             with answering():
+                self.shared = self.team.shared(self.objective, self.device)
+                set_group(self.objective, self.team.group if self.sync_batch_norm else None)
                 yield
         finally:
             self.shared = self.objective

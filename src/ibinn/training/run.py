@@ -34,7 +34,7 @@ from ibinn.data.dataset import Dataset, Part, data_digest
 from ibinn.data.draws import Source
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.data.splits import Rows, Splits
-from ibinn.files import CONFIG, MODEL
+from ibinn.files import CONFIG, MODEL, lock
 from ibinn.flows.base import Chain
 from ibinn.metrics.classification import brier, log_loss, wrong
 from ibinn.metrics.ood import fit_reference
@@ -159,18 +159,13 @@ def is_finished(folder: Path, config: RunConfig, resume: bool) -> bool:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Only one process at a time trains in a folder; where the system has no such locks, nobody looks."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    with open(folder / CONFIG, "r+b") as file:  # a file that is only read cannot be locked over NFS
+    with open(folder / CONFIG, "r+b") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RunError(
-                f"another process is training in {folder}; wait for it, or use another --out"
-            ) from error
+            is_ours = lock(file)
+        except ImportError:  # Windows
+            is_ours = True
+        if not is_ours:
+            raise RunError(f"another process is training in {folder}; wait for it, or use another --out")
         yield
 
 
