@@ -3,7 +3,7 @@
     python benchmarks/processes.py
 
 Each measurement starts `ibinn train`'s own loop anew, under torchrun where there are two processes; the contenders
-take turns and the best step of all rounds counts. About four minutes.
+take turns and the best step of all rounds counts. About seven minutes.
 """
 
 import argparse
@@ -15,17 +15,18 @@ from typing import Any
 
 from turns import save
 
-# Name, processes, threads of each.
+# Name, processes, threads of each, whether batch-norms share their statistics.
 CONTENDERS = (
-    ("1 process, 2 threads", 1, 2),
-    ("2 processes, 1 thread", 2, 1),
-    ("1 process, 1 thread", 1, 1),
+    ("1 process, 2 threads", 1, 2, True),
+    ("2 processes, 1 thread", 2, 1, True),
+    ("2 processes, 1 thread, own statistics", 2, 1, False),
+    ("1 process, 1 thread", 1, 1, True),
 )
 NETWORKS = ("small", "paper")
 BATCH = 128
 
 
-def best_step(size: str, steps: int) -> float:
+def best_step(size: str, steps: int, shares: bool) -> float:
     """In this process, or in all that torchrun has started: seconds of the quickest step."""
     import numpy as np
 
@@ -46,7 +47,7 @@ def best_step(size: str, steps: int) -> float:
     config = configure(dataset, len(splits.train), size, method="ibinn", **settings)  # type: ignore[arg-type]
     times = []
     with assembled("cpu") as team:
-        loop = Trainer(config, dataset, splits).loop(None, Silence(), team=team)
+        loop = Trainer(config, dataset, splits).loop(None, Silence(), team=team, sync_batch_norm=shares)
         with loop.working_together():
             for _, rows in zip(range(steps), loop.batches.epoch(0), strict=False):
                 start = time.perf_counter()
@@ -56,11 +57,12 @@ def best_step(size: str, steps: int) -> float:
     return min(times) if team.is_writer else 0.0
 
 
-def measured(size: str, n_processes: int, n_threads: int, steps: int) -> float:
+def measured(size: str, n_processes: int, n_threads: int, shares: bool, steps: int) -> float:
     start = [sys.executable]
     if n_processes > 1:
         start += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_processes)]
     command = [*start, __file__, "--worker", size, "--steps", str(steps)]
+    command += [] if shares else ["--own-statistics"]
     environment = os.environ | {"OMP_NUM_THREADS": str(n_threads)}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     return max(float(line) for line in done.stdout.split())
@@ -71,20 +73,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--worker", metavar="SIZE")
+    parser.add_argument("--own-statistics", action="store_true")
     options = parser.parse_args()
     if options.worker:
-        print(best_step(options.worker, options.steps))
+        print(best_step(options.worker, options.steps, not options.own_statistics))
         return
     rows = []
     for size in NETWORKS:
-        found: dict[str, list[float]] = {name: [] for name, *_ in CONTENDERS}
+        contenders = [c for c in CONTENDERS if c[3] or size == "paper"]  # the other has no batch-norm
+        found: dict[str, list[float]] = {name: [] for name, *_ in contenders}
         for _ in range(options.rounds):
-            for name, n_processes, n_threads in CONTENDERS:
-                found[name].append(measured(size, n_processes, n_threads, options.steps))
+            for name, *how in contenders:
+                found[name].append(measured(size, *how, options.steps))  # type: ignore[arg-type]
         for name, seconds in found.items():
             ratio = min(found[CONTENDERS[0][0]]) / min(seconds)
             rows.append({"network": size, "name": name, "seconds": min(seconds), "ratio": ratio})
-            print(f"{size:6} {name:22} {BATCH / min(seconds):6.0f}/s  {ratio:.2f}", flush=True)
+            print(f"{size:6} {name:37} {BATCH / min(seconds):6.0f}/s  {ratio:.2f}", flush=True)
     save("processes", rows, batch=BATCH, rounds=options.rounds, steps=options.steps)
 
 

@@ -99,11 +99,14 @@ def predicting(result: dict[str, Any]) -> str:
 
 
 def processes(result: dict[str, Any]) -> str:
-    names = list(dict.fromkeys(r["name"] for r in result["rows"]))
+    names = list(dict.fromkeys(r["name"] for r in reversed(result["rows"])))[::-1]
     table = [["network", *names]]
     for network in dict.fromkeys(r["network"] for r in result["rows"]):
         found = {r["name"]: r for r in result["rows"] if r["network"] == network}
-        cells = [f"{result['batch'] / found[n]['seconds']:.0f}/s ({found[n]['ratio']:.2f})" for n in names]
+        cells = [
+            f"{result['batch'] / found[n]['seconds']:.0f}/s ({found[n]['ratio']:.2f})" if n in found else ""
+            for n in names
+        ]
         table.append([f"`{network}`", *cells])
     return markdown(table)
 

@@ -139,6 +139,17 @@ def test_fixed_noise_is_one_draw_for_all_and_gaussian_noise_is_left_out():
     assert not ImagePreprocess.fit(images, 256, "gaussian", 0.01).fixed_noise().any()
 
 
+def test_some_rows_are_fitted_as_if_they_were_all():
+    images = np.random.default_rng(0).integers(0, 256, (60, 6, 5, 3), dtype=np.uint8)
+    rows = np.random.default_rng(1).permutation(60)[:37]
+    some = ImagePreprocess.fit(images, 256, equalise=True, rows=rows).state_dict()
+    alone = ImagePreprocess.fit(images[rows], 256, equalise=True).state_dict()
+    whole = ImagePreprocess.fit(images, 256, equalise=True).state_dict()
+    for key, value in alone.items():
+        assert torch.equal(some[key], value)
+        assert not torch.equal(some[key], whole[key])
+
+
 def test_padding_is_even_and_cropped_again():
     images = every_level(256, height=5, width=6)
     preprocess = ImagePreprocess.fit(images, 256, multiple=4)

@@ -78,12 +78,13 @@ class ImagePreprocess(nn.Module):
         sigma: float = 0.0,
         multiple: int = 1,
         equalise: bool = False,
+        rows: NDArray[np.int64] | None = None,
     ) -> "ImagePreprocess":
-        """With mean and deviation of each channel of images (N, H, W, C), in pixel units.
+        """With mean and deviation of each channel of images (N, H, W, C), or of their rows, in pixel units.
 
         equalise=True takes `rise` from the histogram of each channel (see `equalising_rise`).
         """
-        share = level_shares(images, levels)
+        share = level_shares(images, levels, rows)
         mean, std = share_statistics(share)
         height, width, n_channels = images.shape[1:]
         rise = equalising_rise(share) if equalise else None
@@ -267,12 +268,13 @@ def channel_statistics(images: Array, levels: int) -> tuple[Array, Array]:
     return share_statistics(level_shares(images, levels))
 
 
-def level_shares(images: Array, levels: int) -> Array:
-    """How often each level occurs in each channel of (N, H, W, C): (C, levels), rows summing to 1."""
+def level_shares(images: Array, levels: int, rows: NDArray[np.int64] | None = None) -> Array:
+    """How often each level occurs in each channel of (N, H, W, C), or of some rows: (C, levels), sums 1."""
+    rows = np.arange(len(images)) if rows is None else np.sort(rows)
     counts = np.zeros((images.shape[3], levels), dtype=np.int64)
     step = max(1, 2**24 // max(1, images[:1].size))  # some 16 million values at a time
-    for start in range(0, len(images), step):
-        chunk = np.moveaxis(images[start : start + step], -1, 0).reshape(len(counts), -1)
+    for start in range(0, len(rows), step):
+        chunk = np.moveaxis(images[rows[start : start + step]], -1, 0).reshape(len(counts), -1)
         counts += np.stack([np.bincount(channel, minlength=levels) for channel in chunk])
     return np.asarray(counts / counts.sum(1, keepdims=True))
 

@@ -373,9 +373,9 @@ def check_settings(config: RunConfig, dataset: Dataset) -> None:
 
 
 def fit_preprocess(config: RunConfig, dataset: Dataset, rows: Rows) -> Preprocess:
-    x, recipe = dataset.train.x[rows], config.recipe
+    x, recipe = dataset.train.x, config.recipe
     if dataset.levels is None:
-        return TablePreprocess.fit(x, dataset.train.y[rows] if recipe.normalise == "whiten" else None)
+        return TablePreprocess.fit(x[rows], dataset.train.y[rows] if recipe.normalise == "whiten" else None)
     return ImagePreprocess.fit(
         x,
         dataset.levels,
@@ -383,6 +383,7 @@ def fit_preprocess(config: RunConfig, dataset: Dataset, rows: Rows) -> Preproces
         recipe.sigma,
         multiple=2 ** halvings(config.network, x.shape[3]),
         equalise=recipe.normalise == "equalise",
+        rows=rows,  # a few at a time: the whole may not fit into memory
     )
 
 
