@@ -35,6 +35,7 @@ PAGE = 7.2  # inches: the width of a page
 STYLE: dict[Any, Any] = {
     "font.size": 9.0,
     "axes.titlesize": 9.5,
+    "axes.formatter.useoffset": False,
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
     "axes.spines.top": False,

@@ -180,11 +180,15 @@ def draw_gamma(axes: Sequence[Axes], panels: Sequence[Panel], runs: Sequence[Res
                 at = curve._replace(x=gammas.place(curve.x))
                 draw_curve(axis, at.only(inner), look, line)
                 draw_curve(axis, at.only(~inner), look, "")
-                for x, mean in zip(at.x[~inner], at.mean[~inner], strict=True):  # tells methods apart there
+                alone = ~inner | (inner.sum() == 1)  # where no line tells the methods apart
+                for x, mean in zip(at.x[alone], at.mean[alone], strict=True):
                     axis.plot([x / gammas.rim, x * gammas.rim], [mean, mean], line, color=look.colour)
                 drawn.append((at, look))
         off_scale |= let_spikes_go(axis, drawn)
         if panel.chance is not None:
+            low, high = axis.get_ylim()
+            if high - low < 1:  # of percents: less is no difference to look at
+                axis.set_ylim((low + high - 1) / 2, (low + high + 1) / 2)
             axis.axhline(panel.chance, color=INK, linewidth=0.8, zorder=1)
         if not axis.containers:
             note(axis, "no values")
