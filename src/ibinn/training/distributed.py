@@ -4,6 +4,8 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -159,19 +161,37 @@ def assembled(name: str) -> Iterator[Team]:
     if device == "cuda":
         check_gpus(local_rank)
         torch.cuda.set_device(local_rank)
-    try:
+    with meeting(rank):
         dist.init_process_group("gloo" if device == "cpu" else "cpu:gloo,cuda:nccl", timeout=TO_ANSWER)
         patient = dist.new_group(timeout=TO_READ)
-    except (RuntimeError, ValueError) as error:
-        raise LostContact(
-            f"process {rank} cannot reach the others ({' '.join(str(error).split())[:200]}); where a machine has "
-            f"several networks, name the one to use, as in GLOO_SOCKET_IFNAME=eth0"
-        ) from error
     try:
         yield Team(int(rank), int(n), local_rank, device, dist.group.WORLD, patient)
     finally:
         with contextlib.suppress(RuntimeError):
             dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def meeting(rank: str) -> Iterator[None]:
+    """The processes find each other in good time, or end with a sentence."""
+    sentence = (
+        f"process {rank} cannot reach the others; where a machine has several networks, name the one to use, "
+        f"as in GLOO_SOCKET_IFNAME=eth0"
+    )
+
+    def give_up() -> None:  # gloo waits for ever for one that fails to call
+        print(f"ibinn: {sentence}", file=sys.stderr, flush=True)
+        os._exit(2)
+
+    timer = threading.Timer(TO_ANSWER.total_seconds(), give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise LostContact(f"{sentence} ({' '.join(str(error).split())[:200]})") from error
+    finally:
+        timer.cancel()
 
 
 def shared_device(name: str) -> str:
