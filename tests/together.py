@@ -3,6 +3,7 @@
 Writes a run folder for each of CASES and, of each process, what it saw as PROCESS.json.
 """
 
+import dataclasses
 import json
 import math
 import sys
@@ -44,6 +45,11 @@ def moons_config(**recipe):
     return dataset, small_config(dataset, **recipe)
 
 
+def with_bf16(prepared):
+    dataset, config = prepared
+    return dataset, dataclasses.replace(config, precision="bf16")
+
+
 CASES = {
     **{method: (digits_config(method=method), {}) for method in ("ibinn", "class-nll", "class-nll-fixed")},
     **{method: (digits_config(method=method), {}) for method in ("resnet", "irevnet")},
@@ -59,12 +65,13 @@ CASES = {
     "table": (moons_config(), {}),
     "only-y": (digits_config(gamma=math.inf, priors="learned"), {}),  # which leaves the class weights out
 }
-# What two processes may do otherwise than one: statistics and draws of their own.
+# What two processes may do otherwise than one: statistics, draws and rounding of their own.
 UNLIKE = {
     "own-statistics": (digits_config(PAPER), {"sync_batch_norm": False}),
     "vib": (digits_config(method="vib"), {}),
     "vib-0": (digits_config(method="vib", gamma=0.0), {}),  # which leaves the read-out out
     "dropout": (digits_config(FEW_BLOCKS), {}),
+    "bf16": (with_bf16(digits_config(PAPER)), {"constant_memory": True}),
 }
 
 

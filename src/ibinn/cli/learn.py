@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -94,7 +95,8 @@ class Train:
         try:
             with assembled(self.device) as team:
                 folder = self.run_in(team)
-        except WriterFailed:  # it has told why
+        except WriterFailed:  # it tells why, if torchrun does not end it because this process was quicker
+            time.sleep(10)
             raise SystemExit(2) from None
         if self.evaluate and team.is_writer:
             Evaluate(folder, data_dir=self.data_dir, device=self.device).run()
