@@ -39,7 +39,7 @@ def connected(address: str) -> Iterator[Any]:
         check_reachable(address)
     try:
         ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError) as error:
+    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
         raise ConfigError(
             "there is no Ray cluster on this machine; start one with: ray start --head, or use --ray local"
             if address == "auto"
