@@ -346,17 +346,19 @@ class Pieces(NamedTuple):
     high: Floats
 
 
-def evidence_map(run: Run, raw: Array, a: int, b: int, steps: int = 64) -> EvidenceMap:
+def evidence_map(
+    run: Run, raw: Array, a: int, b: int, steps: int = 64, enough: float = ENOUGH
+) -> EvidenceMap:
     """Which pixels or columns of one input speak for class number a against class number b.
 
     Integrated gradients (Sundararajan et al. 2017) of log q(a|x) - log q(b|x), from the mean of the training data
-    to the input. The path begins with so many steps, which are halved where they are too long: see
-    `integrated_gradients`.
+    to the input. The path begins with so many steps, which are halved where they are too long, until the sum
+    misses less than the share `enough` of the difference: see `integrated_gradients`.
     """
     check_classes(run, a, b, steps)
     with evaluation_mode(run.pipeline), torch.no_grad():
         line = line_to(run.pipeline, one_input(run, raw), a, b)
-        values, difference, n_points = integrated_gradients(line, steps)
+        values, difference, n_points = integrated_gradients(line, steps, enough)
     return EvidenceMap(
         run.class_names[a],
         run.class_names[b],
@@ -398,14 +400,14 @@ def line_to(pipeline: Pipeline, raw: Array, a: int, b: int) -> Line:
     return Line(start, end, lambda x: log_ratio(pipeline.normalised(x)[0]))
 
 
-def integrated_gradients(line: Line, steps: int) -> tuple[Tensor, float, int]:
+def integrated_gradients(line: Line, steps: int, enough: float) -> tuple[Tensor, float, int]:
     """What each value adds along the line (1, ...), the difference of the log-ratios at its ends, gradients taken.
 
     A piece of the line adds its length times the gradient in its middle. What that misses of the rise of the
     log-ratio over the piece is known, and pieces that miss too much are halved, until the sum misses less than
-    0.5 % of the difference, and all pieces together of all ups and downs. Gradients jump wherever a ReLU does, and
-    inputs unlike any other can make the ratio rise by millions on the last bit of the way: halving there does
-    better than a rule of higher order.
+    the share `enough` of the difference, and all pieces together of all ups and downs. Gradients jump wherever a
+    ReLU does, and inputs unlike any other can make the ratio rise by millions on the last bit of the way: halving
+    there does better than a rule of higher order.
     """
     pieces, n_points = equal_pieces(line, steps), 0
     difference, ups_and_downs = pieces.high[-1] - pieces.low[0], np.abs(pieces.high - pieces.low).sum()
@@ -414,9 +416,11 @@ def integrated_gradients(line: Line, steps: int) -> tuple[Tensor, float, int]:
         middle, parts = contributions(line, pieces)
         miss = np.abs(parts.flatten(1).sum(1).numpy() - (pieces.high - pieces.low))
         n_points += len(miss)
-        is_whole = share_missed(total + parts.sum(0), difference) <= ENOUGH
-        halved = too_long(miss, pieces.right - pieces.left, difference, (MOST_POINTS - n_points) // 2)
-        if (is_whole and miss.sum() <= ENOUGH * ups_and_downs) or not halved.any():
+        is_whole = share_missed(total + parts.sum(0), difference) <= enough
+        halved = too_long(
+            miss, pieces.right - pieces.left, difference, enough, (MOST_POINTS - n_points) // 2
+        )
+        if (is_whole and miss.sum() <= enough * ups_and_downs) or not halved.any():
             return total + parts.sum(0), float(difference), n_points
         total += parts[~torch.from_numpy(halved)].sum(0)
         pieces = halves(pieces, middle, halved)
@@ -446,9 +450,11 @@ def contributions(line: Line, pieces: Pieces) -> tuple[Floats, Tensor]:
     return np.concatenate(heights), torch.cat(gradients) * length * way
 
 
-def too_long(miss: Floats, length: Floats, difference: float, room: int) -> NDArray[np.bool_]:
+def too_long(
+    miss: Floats, length: Floats, difference: float, enough: float, room: int
+) -> NDArray[np.bool_]:
     """Which pieces miss more than their share; where there is no room for all, the worst of them."""
-    share = ENOUGH / 2 * max(abs(difference), SMALLEST_DIFFERENCE) * length
+    share = enough / 2 * max(abs(difference), SMALLEST_DIFFERENCE) * length
     worse = (miss > share) & (length > SHORTEST)
     worst = np.argsort(np.where(worse, -miss, 0), stable=True)[: max(room, 0)]
     return worse & np.isin(np.arange(len(miss)), worst)

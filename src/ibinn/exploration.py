@@ -6,9 +6,10 @@ Arrays for figures, levels 0 to levels - 1 for images; nothing is drawn here.
 import io
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import quote
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from ibinn.checkpoint import Run, RunError
 from ibinn.data.dataset import Array, Part
-from ibinn.data.ood import random_axis, rotate_colours, to_levels, to_unit
+from ibinn.data.ood import Unit, add_noise, random_axis, rotate_colours, to_levels, to_unit
 from ibinn.data.preprocess import ImagePreprocess
 from ibinn.files import write_whole
 from ibinn.metrics.ood import ood_scores, p_values
@@ -127,6 +128,50 @@ def interpolation(pipeline: Pipeline, a: Array, b: Array, steps: int = 9) -> Arr
     return images
 
 
+class Drift(NamedTuple):
+    """A way out of the data: change(unit, share, seed) of images in [0, 1], the more the share is, from 0 to 1.
+
+    At share 1 it is `most` units; no clipping.
+    """
+
+    most: float
+    unit: str
+    change: Callable[[Unit, float, int], Unit]
+
+
+def turned_colours(unit: Unit, share: float, seed: int) -> Unit:
+    return rotate_colours(unit, random_axis(np.random.default_rng(seed)), np.pi * share)
+
+
+def swapped(unit: Unit, share: float, seed: int) -> Unit:
+    """Bright and dark change places."""
+    return (1 - share) * unit + share * (1 - unit)
+
+
+def noisy(unit: Unit, share: float, seed: int) -> Unit:
+    """The same noise for each share, up to half of the range."""
+    return add_noise(unit, share / 2, np.random.default_rng(seed))
+
+
+DRIFTS = {
+    "colours": Drift(180.0, "°", turned_colours),
+    "inverted": Drift(100.0, "%", swapped),
+    "noise": Drift(50.0, "%", noisy),
+}
+
+
+def usual_drifts(n_channels: int) -> tuple[str, ...]:
+    """What changes images of so many channels, the report's first."""
+    return ("colours", "noise") if n_channels == 3 else ("inverted", "noise")
+
+
+def drifted(image: Array, levels: int, kind: str, steps: int, seed: int = 0) -> Array:
+    """(steps, H, W, C): an image (H, W, C) on its way, the first being the image itself."""
+    unit = to_unit(image[None], levels)
+    moved = [DRIFTS[kind].change(unit, float(share), seed) for share in np.linspace(0, 1, steps)]
+    return to_levels(np.concatenate(moved), levels, image.dtype)
+
+
 def trajectory(
     run: Run, preprocess: ImagePreprocess, some: Part, axes: Axes, seed: int, steps: int = 7
 ) -> dict[str, Array]:
@@ -134,14 +179,8 @@ def trajectory(
 
     amount is in degrees for colour and in percent for grey; p are the p-values of the headline score.
     """
-    unit = to_unit(some.x[:1], preprocess.levels)
-    share = np.linspace(0, 1, steps)
-    if unit.shape[-1] == 3:
-        axis = random_axis(np.random.default_rng(seed))
-        moved = [rotate_colours(unit, axis, np.pi * t) for t in share]
-    else:
-        moved = [(1 - t) * unit + t * (1 - unit) for t in share]
-    images = to_levels(np.concatenate(moved), preprocess.levels, some.x.dtype)
+    kind = usual_drifts(some.x.shape[-1])[0]
+    images = drifted(some.x[0], preprocess.levels, kind, steps, seed)
     scores = ood_scores(run.pipeline.evidence(images), run.reference)
     points = projected(run.pipeline, images, axes)
     if not np.isfinite(points).all():
@@ -149,7 +188,7 @@ def trajectory(
     return {
         "trajectory/images": images,
         "trajectory/points": points,
-        "trajectory/amount": share * (180 if unit.shape[-1] == 3 else 100),
+        "trajectory/amount": np.linspace(0, DRIFTS[kind].most, steps),
         "trajectory/p": p_values(scores, run.reference)[run.reference.headline],
         "trajectory/y": some.y[0],
     }

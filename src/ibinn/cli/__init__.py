@@ -15,18 +15,31 @@ import tyro
 
 from ibinn.allocator import keep_freed_memory
 from ibinn.cli.data import Data
+from ibinn.cli.explore import Explore
 from ibinn.cli.learn import Demo, Evaluate, Report, Train
 from ibinn.cli.sweep import Sweep
 from ibinn.cli.terminal import one_line, show_notice
 from ibinn.cli.use import Explain, Export, Interpolate, Predict, Sample
 
 Command = (
-    Data | Train | Evaluate | Report | Demo | Predict | Explain | Sample | Interpolate | Export | Sweep
+    Data
+    | Train
+    | Evaluate
+    | Report
+    | Demo
+    | Predict
+    | Explain
+    | Sample
+    | Interpolate
+    | Export
+    | Sweep
+    | Explore
 )
 COMMANDS: dict[str, Callable[..., Command]] = {
     "demo": Demo,
     "train": Train,
     "evaluate": Evaluate,
+    "explore": Explore,
     "predict": Predict,
     "explain": Explain,
     "sample": Sample,

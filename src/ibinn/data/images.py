@@ -20,6 +20,15 @@ from PIL import Image, ImageOps
 from ibinn.data.dataset import Array, DataError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
+FORMATS = (
+    "PNG",
+    "JPEG",
+    "WEBP",
+    "BMP",
+    "GIF",
+    "TIFF",
+    "PPM",
+)  # and none that runs other programs, as EPS does
 DECODER = 1  # to be raised whenever the same file would come out as other pixels
 MAX_PIXELS = 50_000_000  # more in one image is taken for a decompression bomb
 
@@ -41,7 +50,7 @@ def image_header(source: Path | bytes, name: str) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+            image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
     except Image.DecompressionBombError as error:
         raise DataError(f"{name} has more than {MAX_PIXELS:,} pixels; make it smaller") from error
     except PermissionError as error:

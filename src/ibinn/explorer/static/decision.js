@@ -1,0 +1,144 @@
+// One decision: class, verdict, probabilities, place among ordinary inputs, and what speaks for it.
+
+import { ask, during } from "./api.js";
+import { placeChart } from "./charts.js";
+import { $, h, latest, number, percent, picture, told } from "./dom.js";
+
+const FIRST = 5; // classes shown at once
+
+const VERDICTS = {
+  true: { ordinary: "Looks ordinary", unusual: "Unusual: do not trust it", unknown: "Too little to compare with" },
+  false: { ordinary: "As decided as usual", unusual: "Less decided than usual", unknown: "Too little to compare with" },
+};
+
+export class DecisionPanel {
+  constructor(page) {
+    this.page = page;
+    this.body = $("decision-body");
+    this.isOpen = false; // the evidence
+    this.allClasses = false;
+    this.show = latest(async (isLast, input, notes = []) => {
+      const decision = await during(this.body, () => ask("decision", { input }));
+      if (!decision || !isLast()) return;
+      if (this.input !== input) this.pair = null;
+      this.input = input;
+      this.render(decision, notes);
+      page.decided(input, decision);
+    });
+    this.showEvidence = latest(async (isLast) => {
+      const [a, b] = this.pair, place = $("evidence-body");
+      const evidence = await during(place, () => ask("evidence", { input: this.input, a, b }));
+      if (evidence && isLast() && this.isOpen) this.renderEvidence(evidence);
+    });
+  }
+
+  render(decision, notes) {
+    const { shown, explanation, true_class: truth } = decision, { about } = this.page;
+    const order = about.classes.map((name, k) => [name, explanation.posterior[name], k]).sort((a, b) => b[1] - a[1]);
+    this.order = order;
+    this.pair ??= [order[0][2], order[1][2]];
+    const isWrong = truth !== null && truth !== shown.label;
+    this.look = h("div", { class: "look" }, shown.png && picture(shown.png, `The ${this.page.thing} in question`));
+    this.body.replaceChildren(
+      h("div", { class: "top" }, shown.png ? this.look : null,
+        h("div", {},
+          h("span", { class: `verdict ${decision.verdict}`, id: "verdict" }, VERDICTS[about.has_density][decision.verdict]),
+          h("p", { class: "big" }, `${shown.label} `, h("span", { class: "sub" }, percent(shown.probability))),
+          truth === null ? null : h("p", { class: `sub${isWrong ? " bad" : ""}` }, isWrong ? `in truth: ${truth}` : "which is right"),
+          h("p", { class: "sub", id: "chance" }, `p = `, h("b", { id: "p-value" }, told(shown.p)), `: ${shown.chance}.`),
+          ...notes.map((note) => h("p", { class: "sub" }, `Your image was ${note}.`)))),
+      h("p", { class: "sentence", id: "sentence" }, explanation.text),
+      h("div", { class: "parts" },
+        h("div", {}, h("h3", {}, "Which class?"), this.bars(order)),
+        h("figure", {}, h("h3", {}, "How strange?"), placeChart(explanation.place, shown.p, about.kind),
+          h("figcaption", {}, about.has_density
+            ? `Right of most bars: unlike what the model knows. It raises the alarm at p ≤ ${100 * about.alpha} %.`
+            : "Without a density the model can only tell how undecided it is: further right, less decided.")),
+        this.evidence(), this.numbers(explanation)));
+    if (this.isOpen) this.showEvidence();
+  }
+
+  bars(order) {
+    const some = this.allClasses ? order : order.slice(0, FIRST);
+    const list = h("ul", { class: "bars" }, some.map(([name, share]) => bar(name, percent(share), (share ?? 0) * 100)));
+    if (order.length <= FIRST) return list;
+    const more = h("button", { type: "button", onclick: () => {
+      this.allClasses = !this.allClasses;
+      place.replaceChildren(...this.bars(order).childNodes);
+    } }, this.allClasses ? "Only the likeliest" : `All ${order.length} classes`);
+    const place = h("div", {}, list, h("p", { class: "help" }, more));
+    return place;
+  }
+
+  evidence() {
+    const { about } = this.page;
+    const select = (i) => h("select", { "aria-label": i ? "against" : "for", onchange: (event) => {
+      this.pair[i] = Number(event.target.value);
+      if (this.pair[0] === this.pair[1]) this.pair[1 - i] = this.order.find(([, , k]) => k !== this.pair[i])[2];
+      this.reset();
+    } }, this.order.map(([name, , k]) => h("option", { value: k, selected: this.pair[i] === k }, name)));
+    const selects = [select(0), select(1)];
+    this.reset = () => {
+      selects.forEach((element, i) => { element.value = this.pair[i]; });
+      if (this.isOpen) this.showEvidence();
+    };
+    const what = about.kind === "images" ? "pixels" : "columns";
+    const button = h("button", { type: "button", id: "evidence", "aria-pressed": String(this.isOpen), onclick: () => {
+      this.isOpen = !this.isOpen;
+      button.setAttribute("aria-pressed", String(this.isOpen));
+      if (this.isOpen) this.showEvidence();
+      else this.hideEvidence();
+    } }, `Show the ${what}`);
+    return h("div", {}, h("h3", {}, "What speaks for it?"),
+      h("div", { class: "evidence" }, button, "for", selects[0], "against", selects[1]), h("div", { id: "evidence-body" }));
+  }
+
+  hideEvidence() {
+    this.look.classList.remove("shows");
+    this.look.querySelector(".over")?.remove();
+    $("evidence-body").replaceChildren();
+  }
+
+  renderEvidence(evidence) {
+    this.hideEvidence();
+    const key = h("p", { class: "key" }, h("span", {}, h("i", { class: "for" }), `speaks for ${evidence.a}`),
+      h("span", {}, h("i", { class: "against" }), `speaks for ${evidence.b}`));
+    if (evidence.png) {
+      this.look.classList.add("shows");
+      this.look.append(picture(evidence.png, `Pixels that speak for ${evidence.a} or for ${evidence.b}`, "px over"));
+      $("evidence-body").replaceChildren(key, h("p", { class: "help" },
+        `Strong colours decide, pale ones hardly matter; the strongest pixel counts ${number(evidence.strongest)} nats.`));
+      return;
+    }
+    const names = this.page.about.features.map((feature) => feature.name), most = evidence.strongest || 1;
+    const order = evidence.values.map((value, i) => [value, i]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 10);
+    const list = order.map(([value, i]) => {
+      const item = bar(names[i], `${value > 0 ? "+" : "−"}${number(Math.abs(value))}`, (50 * Math.abs(value)) / most);
+      const filled = item.querySelector(".fill");
+      filled.classList.add(value > 0 ? "for" : "against");
+      filled.style.left = value > 0 ? "50%" : `${50 - (50 * Math.abs(value)) / most}%`;
+      return item;
+    });
+    $("evidence-body").replaceChildren(key, h("ul", { class: "bars signed" }, list), h("p", { class: "help" },
+      "In nats, compared with an average row: longer bars matter more."));
+  }
+
+  numbers(explanation) {
+    const rows = [["p-value by score", Object.entries(explanation.p_values).map(([name, p]) => `${name} ${told(p)}`).join(", ")],
+      ["smallest possible p", told(explanation.smallest_p)]];
+    if (explanation.log_q_x !== null) rows.unshift(["log-density log q(x)", `${number(explanation.log_q_x)} nats`]);
+    if (explanation.nearest) {
+      const usual = explanation.typical_distance === null ? "" : ` (usual: ${number(explanation.typical_distance)})`;
+      rows.push(["nearest class centres", explanation.nearest.map((m) => `${m.label} at ${number(m.distance)}`).join(", ") + usual]);
+    }
+    return h("details", {}, h("summary", {}, "All numbers"),
+      h("dl", { class: "numbers" }, rows.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+  }
+}
+
+function bar(name, value, width) {
+  const fill = h("div", { class: "fill" });
+  fill.style.width = `${width}%`;
+  return h("li", {}, h("span", { class: "name", title: name }, name), h("div", { class: "track", "aria-hidden": "true" }, fill),
+    h("span", { class: "value" }, value));
+}
