@@ -26,3 +26,24 @@ def own_places(tmp_path, monkeypatch):
     monkeypatch.setenv("IBINN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("IBINN_DATA", raising=False)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # which the command line replaces
+
+
+@pytest.fixture(scope="session")
+def digits_folder(tmp_path_factory):
+    """A run on all digits, good enough to know strange ones, with what ibinn evaluate writes but the pictures."""
+    from trainings import trained
+
+    from ibinn.data.ood import ood_set
+    from ibinn.data.sources import load
+    from ibinn.evaluation import evaluate, read_test
+    from ibinn.exploration import write_arrays
+    from ibinn.results import write_results
+
+    folder, digits = tmp_path_factory.mktemp("explored") / "digits", load("digits")
+    run = trained(folder, digits, epochs=15)
+    test = read_test(run, digits)
+    sets = {name: ood_set(name, test.x, digits.levels) for name in ("inverted", "noise")}
+    results, arrays = evaluate(run, digits, sets)
+    write_arrays(folder, arrays)
+    write_results(folder, results)
+    return folder

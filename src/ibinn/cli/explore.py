@@ -80,7 +80,7 @@ def opened(folder: Path, command: Explore) -> "Explorer":
     saved = loaded(folder, command.device)
     try:
         if saved.run.facts.get("estimator"):
-            raise ValueError("a saved estimator comes without its data")
+            raise ValueError("a saved estimator is not tied to a data set; leave --data out")
         inputs = Inputs(some_of(test_part(saved, command)), "test")
         return Explorer(saved, folder, inputs)
     except (ValueError, OSError) as error:

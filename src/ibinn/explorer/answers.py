@@ -335,9 +335,7 @@ def some_of(part: Part, seed: int = 0) -> Part:
 
 
 def told_points(points: NDArray[np.float64]) -> list[schema.Point | None]:
-    return [
-        (float(x), float(y)) if math.isfinite(x) and math.isfinite(y) else None for x, y in points.tolist()
-    ]
+    return [point if math.isfinite(sum(point)) else None for point in points.tolist()]
 
 
 def overlay(evidence: EvidenceMap) -> NDArray[np.uint8]:

@@ -10,7 +10,7 @@ MOST_STEPS = 33
 MOST_PNG = 4_000_000  # characters of an image that comes back as base64
 MOST_COLUMNS = 100_000
 
-Point = tuple[float, float]
+Point = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
 class Problem(BaseModel):

@@ -1,6 +1,7 @@
 """JSON over a loaded run: an endpoint for each question of the page, and the page itself."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -140,6 +141,8 @@ def told_mistake(request: Request, error: Exception) -> JSONResponse:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"][1:] if part != "body")
     text = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "model_attributes_type" and not where:
+        text = "the body is no JSON object; send one, as application/json"
     return JSONResponse({"detail": f"{where}: {text}" if where else text}, 422)
 
 
@@ -148,9 +151,11 @@ def listen(host: str, port: int | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in (PORT, 0) if port is None else (port,):
         sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # elsewhere it would let two servers share a port
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind((host, number))
+            sock.listen()
             return sock
         except (OSError, OverflowError) as error:
             sock.close()
