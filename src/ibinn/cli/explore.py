@@ -106,7 +106,7 @@ def offered(folder: Path) -> Path:
     runs = sorted(
         {path.parent for depth in ("", "*/", "*/*/", "*/*/*/") for path in folder.glob(depth + MODEL)}
     )
-    if not sys.stdin.isatty() or not sys.stdout.isatty():
+    if not has_person():
         there = ", ".join(map(str, runs[:MOST_OFFERED])) or "none here; ibinn demo makes one"
         raise ValueError(f"say which run to look at, as in ibinn explore RUN; there is {there}")
     if not runs:
@@ -124,6 +124,11 @@ def offered(folder: Path) -> Path:
     if not choice.isdigit() or not 1 <= int(choice) <= len(runs[:MOST_OFFERED]):
         raise ValueError(f"{choice!r} is none of the numbers above")
     return runs[int(choice) - 1]
+
+
+def has_person() -> bool:
+    """Whether somebody is there to answer."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def asked(question: str) -> str:

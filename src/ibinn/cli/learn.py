@@ -206,7 +206,7 @@ class Demo:
         Train("digits", seed=self.seed, out=self.out, resume=True, device="cpu").run()
         Evaluate(self.out, device="cpu").run()
         print(
-            f"next: open {self.out / 'report.html'} in a browser; ibinn train --help, for data of your own"
+            f"next: open {self.out / 'report.html'} in a browser, or look around with: ibinn explore {self.out}"
         )
 
 
