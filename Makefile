@@ -27,7 +27,7 @@ soak: .venv/installed-test
 	IBINN_PLAIN=1 $(BIN)/python -m pytest
 
 # About 45 minutes on two cores with nothing else running. Writes benchmarks/results and the tables of
-# docs/performance.md, estimator.md and scale.md.
+# docs/performance.md, estimator.md, scale.md and explorer.md.
 bench: .venv/installed-bench
 	$(BIN)/python benchmarks/coupling_start.py
 	$(BIN)/python benchmarks/folder.py
@@ -42,6 +42,7 @@ bench: .venv/installed-bench
 	$(BIN)/python benchmarks/classifiers.py
 	$(BIN)/python benchmarks/processes.py
 	$(BIN)/python benchmarks/arithmetic.py
+	$(BIN)/python benchmarks/explorer.py
 	$(BIN)/python benchmarks/tables.py
 
 # The trainings behind the numbers in docs/recipes.md, about 70 min on two cores; fashion_mnist has to be where

@@ -178,9 +178,20 @@ def markdown(rows: Iterable[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def explorer(result: dict[str, Any]) -> str:
+    rows = result["rows"]
+    table = [["", *(f"`{r['name']}`" for r in rows)]]
+    table.append(["start to first picture", *(f"{r['first_picture_s']:.1f} s" for r in rows)])
+    table += [[what, *(f"{r['ms'][what]:.0f} ms" for r in rows)] for what in rows[0]["ms"]]
+    told = [f"{r['frame_ms']:.1f} ms, of 100 frames 95 within {r['frame_p95_ms']:.1f}" for r in rows]
+    points = " and ".join(f"{r['n_points']:,}" for r in rows)
+    return markdown([*table, [f"a frame of the map, {points} points", *told]])
+
+
 PAGES: dict[str, tuple[Callable[[dict[str, Any]], str], ...]] = {
     "performance.md": (rivals, memory, startup, growth, step_profile),
     "estimator.md": (classifiers, predicting),
+    "explorer.md": (explorer,),
     "scale.md": (processes, arithmetic, hours, imagenet),
 }
 SOURCES = {"hours": "arithmetic", "imagenet": "arithmetic"}  # where it is not the table's name
