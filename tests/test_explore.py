@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -67,13 +68,19 @@ def peak_memory(process):
 @ON_LINUX
 def test_two_hundred_at_once_are_served_or_sent_away(server):
     address, process = server
-    png = io.BytesIO()
-    Image.fromarray(np.zeros((5000, 8000), np.uint8)).save(png, "PNG")  # 40 million pixels each
+    pictures = []
+    for pixels in (
+        np.zeros((4000, 6000, 4), np.uint8),
+        np.zeros((4000, 6000), np.uint16),
+    ):  # the costliest kinds
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "PNG")
+        pictures.append(file.getvalue())
     asks = [
         lambda i: requests.post(f"{address}api/decision", json={"input": {"index": i}}, timeout=120),
         lambda i: requests.get(f"{address}api/samples?label={i % 10}&n=64", timeout=120),
         lambda i: requests.get(f"{address}api/inputs/{i}.png", timeout=120),
-        lambda i: requests.post(f"{address}api/upload", data=png.getvalue(), timeout=120),
+        lambda i: requests.post(f"{address}api/upload", data=pictures[i // 4 % 2], timeout=120),
     ]
     assert asks[0](0).status_code == 200
     before = peak_memory(process)
@@ -90,8 +97,13 @@ def test_two_hundred_at_once_are_served_or_sent_away(server):
 def test_ctrl_c_is_how_it_ends(digits_folder):
     with serving(digits_folder) as (address, process), requests.Session() as held:
         held.get(address, timeout=20)  # a connection that stays open
-        process.send_signal(signal.SIGINT)
-        assert process.wait(15) == 0
+        with ThreadPoolExecutor(30) as pool:
+            body = {"input": {"index": 0}, "a": 0, "b": 1}
+            for _ in range(30):
+                pool.submit(requests.post, f"{address}api/evidence", json=body, timeout=20)
+            time.sleep(0.3)  # they are under way
+            process.send_signal(signal.SIGINT)
+            assert process.wait(15) == 0
         assert "Traceback" not in process.stdout.read()
 
 
@@ -114,8 +126,8 @@ def test_mistakes_are_told_in_a_line(tmp_path, digits_folder, capsys, monkeypatc
         port = taken.getsockname()[1]
         cases = [
             ([str(tmp_path / "nothing")], "is no run folder"),
-            ([str(digits_folder), "--port", str(port)], "give another --port"),
-            ([str(digits_folder), "--port", "99999"], "give another --port"),
+            ([str(digits_folder), "--port", str(port)], "or --port"),
+            ([str(digits_folder), "--port", "99999"], "or --port"),
             ([str(digits_folder), "--host", "no.such.host.invalid"], "cannot listen on"),
             ([str(digits_folder), "--data", "elsewhere"], "there is no file, folder or known set"),
         ]
@@ -151,11 +163,16 @@ def at_a_terminal(monkeypatch, tmp_path):
 
 def test_runs_below_the_folder_are_offered(at_a_terminal, tmp_path, capsys):
     make_runs(tmp_path, "runs/b", "runs/a", "runs/sweep/one/two")
+    os.utime(tmp_path / "runs/b/model.safetensors", (10**9, 10**9))
     for typed, run in (("", "runs/a"), ("2", "runs/b")):
         at_a_terminal(typed)
         assert offered(Path()) == Path(run)
     assert "  1  runs/a\n  2  runs/b\n" in capsys.readouterr().out
-    for typed in ("7", "0", "x"):
+    make_runs(tmp_path, *(f"more/{i}" for i in range(25)))
+    at_a_terminal("20")
+    assert offered(Path()).parent == Path("more")
+    assert "and 7 older ones" in capsys.readouterr().out
+    for typed in ("21", "0", "x"):
         at_a_terminal(typed)
         with pytest.raises(ValueError, match="none of the numbers"):
             offered(Path())

@@ -1,13 +1,18 @@
 """The explorer's answers against the modules that they come from, and its server against bad requests."""
 
+import asyncio
 import base64
 import dataclasses
 import io
 import json
 import pickle
 import re
+import shutil
 import struct
+import threading
+import warnings
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,14 +32,15 @@ from trainings import few_digits, trained, two_moons
 from ibinn import IBINNClassifier
 from ibinn.cli.explore import Explore, names_of, opened, shown
 from ibinn.data.dataset import Part
+from ibinn.data.inputs import InputForm
 from ibinn.data.sources import load
 from ibinn.evaluation import ALPHA, judge, read_test
 from ibinn.explanation import evidence_map, explain
 from ibinn.exploration import DRIFTS, drifted, encoded, on_axes, projected, usual_drifts
 from ibinn.explorer import guard, schema
-from ibinn.explorer.answers import Explorer, Inputs, overlay, own_samples, some_of
+from ibinn.explorer.answers import MOST_INPUTS, Explorer, Inputs, overlay, own_samples, plain_text
 from ibinn.explorer.guard import Guard
-from ibinn.explorer.server import listen, make_app
+from ibinn.explorer.server import listen, make_app, room_for
 from ibinn.explorer.words import chance, in_so_many, verdict
 from ibinn.metrics.conformal import conformal_p_values, smallest_p_value
 from ibinn.saving import Saved, form_of
@@ -94,25 +100,29 @@ def by_index(i):
 
 
 def test_about(digits, moons, resnet, coloured):
-    about = digits.about()
+    about = digits.about
     assert (about.kind, about.shape, about.levels, about.n_inputs) == ("images", [8, 8, 1], 17, 360)
     assert about.classes == [*"0123456789"]
     assert (about.map_of, about.n_calibration) == ("test", 179)
     assert [d.name for d in about.drifts] == ["inverted", "noise"]
-    assert [d.name for d in coloured.about().drifts] == ["colours", "noise"]
+    assert [d.name for d in coloured.about.drifts] == ["colours", "noise"]
     mu = digits.model.mixture.mu.detach()
     assert_allclose(about.means, on_axes(mu, digits.axes))
-    rows = moons.about()
+    rows = moons.about
     assert (rows.kind, [f.name for f in rows.features], rows.drifts) == ("rows", ["u", "v"], [])
     train = two_moons().train.x
-    assert rows.features[0].low < train[:, 0].mean() < rows.features[0].high
-    plain = resnet.about()
+    assert rows.features[0].middle == pytest.approx(train[:, 0].mean(), abs=0.1)
+    inside = (moons.inputs.part.x[:, 0] >= rows.features[0].low) & (
+        moons.inputs.part.x[:, 0] <= rows.features[0].high
+    )
+    assert inside.mean() == pytest.approx(0.95, abs=0.04)
+    plain = resnet.about
     assert (plain.map_of, plain.means, plain.has_density) == (None, [], False)
 
 
 def test_the_map_is_what_the_model_says_of_the_test_split(digits):
     dataset = load("digits")
-    test = some_of(read_test(digits.run, dataset))
+    test = read_test(digits.run, dataset, MOST_INPUTS)
     parts = [digits.map_part(start, 100) for start in range(0, 360, 100)]
     assert [len(part.points) for part in parts] == [100, 100, 100, 60]
     points = np.concatenate([part.points for part in parts])
@@ -124,11 +134,14 @@ def test_the_map_is_what_the_model_says_of_the_test_split(digits):
     assert {*test.y.tolist()[:100]} == {*range(10)}  # each piece is like the whole
 
 
-def test_few_of_many_inputs_keep_their_labels():
-    part = Part(np.arange(25_000)[:, None], np.arange(25_000))
-    some = some_of(part)
-    assert len(some) == 10_000 == len({*some.y.tolist()})
-    assert_array_equal(some.x[:, 0], some.y)
+def test_few_of_many_inputs_are_some_of_the_test_split(digits):
+    dataset = load("digits")
+    whole, some = read_test(digits.run, dataset), read_test(digits.run, dataset, 50)
+    assert len(some) == 50
+    for x, y in zip(some.x, some.y, strict=True):
+        same = (whole.x == x).all((1, 2, 3))
+        assert same.any()
+        assert y in whole.y[same]
 
 
 @pytest.mark.parametrize("i", [0, 17, 359])
@@ -288,7 +301,7 @@ def test_a_model_without_its_data_shows_its_own_samples(tmp_path, capsys):
     x, y = load_iris(return_X_y=True)
     IBINNClassifier(epochs=2, random_state=0).fit(x, y).save(tmp_path / "model")
     explorer = opened(tmp_path / "model", Explore(tmp_path / "model"))
-    about = explorer.about()
+    about = explorer.about
     assert about.map_of == "samples"
     assert "drawn from the model" in about.notes[0]
     assert "drawn from the model" in capsys.readouterr().err
@@ -298,8 +311,14 @@ def test_a_model_without_its_data_shows_its_own_samples(tmp_path, capsys):
         opened(tmp_path / "model", Explore(tmp_path / "model", data="elsewhere.csv"))
 
 
-def test_a_resnet_without_its_data_has_no_inputs(resnet):
+def test_a_resnet_without_its_data_has_no_inputs(resnet, capsys):
     assert len(own_samples(resnet.saved).part) == 0
+    explorer = opened(
+        resnet.folder, Explore(resnet.folder, device="cpu")
+    )  # 400 digits are not the known set
+    assert "so there is none to show" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="there are none"):
+        explorer.decision(by_index(0))
 
 
 # --- words -------------------------------------------------------------------------------------------
@@ -309,18 +328,21 @@ def test_a_resnet_without_its_data_has_no_inputs(resnet):
 def test_chances_in_words_are_near_the_p_value(n, data):
     rank = data.draw(st.integers(1, n))
     p = (1 + rank) / (n + 1)
-    told = chance(p, n, "images", True)
+    told = chance(p, n, ALPHA, "images", True)
     found = re.match(r"([\d,]+) in ([\d,]+) ordinary images looks? this unusual", told)
     a, b = (int(text.replace(",", "")) for text in found.groups())
     assert a / b == pytest.approx(p, rel=0.16)
+    assert (a / b <= ALPHA) == (p <= ALPHA)
 
 
 def test_chances_in_words():
-    assert chance(0.002, 10_000, "images", True) == "1 in 500 ordinary images looks this unusual"
-    assert chance(0.41, 999, "rows", True) == "41 in 100 ordinary rows look this unusual"
-    assert chance(0.001, 999, "images", True) == "none of 999 ordinary images looks this unusual"
-    assert chance(0.05, 999, "images", False) == "1 in 20 ordinary images is this hard to decide"
-    assert [in_so_many(v) for v in (1.0, 497.0, 99.0, 12_345.0)] == [1, 500, 100, 12_000]
+    assert chance(0.002, 10_000, ALPHA, "images", True) == "1 in 500 ordinary images looks this unusual"
+    assert chance(0.41, 999, ALPHA, "rows", True) == "41 in 100 ordinary rows look this unusual or more so"
+    assert chance(0.001, 999, ALPHA, "images", True) == "none of 999 ordinary images looks this unusual"
+    assert chance(0.05, 999, ALPHA, "images", False) == "1 in 20 ordinary images is this hard to decide"
+    assert chance(0.5, 9, ALPHA, "rows", True) == "4 of 9 ordinary rows look this unusual or more so"
+    assert [in_so_many(1 / v, ALPHA) for v in (1.0, 497.0, 99.0, 12_345.0)] == [1, 500, 100, 12_000]
+    assert [in_so_many(p, ALPHA) for p in (0.05, 0.0501, 0.0556)] == [20, 18, 18]
 
 
 def test_few_calibration_inputs_give_no_verdict():
@@ -380,7 +402,7 @@ BAD = {
     "unknown key": ("decision", {"input": {"index": 1}, "x": 1}, 422, "x: "),
     "index too high": ("decision", {"input": {"index": 360}}, 404, "the last is 359"),
     "index negative": ("decision", {"input": {"index": -1}}, 422, "greater"),
-    "index huge": ("decision", {"input": {"index": 10**30}}, 404, "the last is 359"),
+    "index huge": ("decision", {"input": {"index": 10**30}}, 422, "index"),
     "a row for images": ("decision", {"input": ROW}, 422, "images"),
     "no base64": ("decision", {"input": {"png": "päng!"}}, 422, "base64"),
     "base64 of text": ("decision", {"input": {"png": "aGFsbG8="}}, 422, "cannot be read"),
@@ -420,7 +442,7 @@ def test_bad_rows_get_a_sentence(moons):
     is_sentence(ask.post("/api/decision", json={"input": PICTURE}), 422, "not images")
     is_sentence(ask.post("/api/upload", content=GOOD), 422, "not images")
     is_sentence(ask.get("/api/inputs/0.png"), 404, "not images")
-    is_sentence(ask.post("/api/decision", json={"input": {"row": [0.0] * 200_000}}), 422, "row")
+    is_sentence(ask.post("/api/decision", json={"input": {"row": [0.0] * 200_000}}), 413, "smaller")
 
 
 @pytest.mark.parametrize(
@@ -458,11 +480,80 @@ def test_bodies_that_are_no_json_get_a_sentence(asked, content):
     assert answer.json()["detail"]
 
 
-def test_a_request_longer_than_its_kind_allows(asked, monkeypatch):
-    monkeypatch.setattr(guard, "MOST_JSON", 1000)
-    body = {"input": {"png": "A" * 2000}}
-    is_sentence(asked.post("/api/decision", json=body), 413, "send something smaller")
-    is_sentence(asked.post("/api/decision", json={"input": {"png": "A" * 20_000}}), 413, "smaller")
+def test_a_request_longer_than_its_kind_allows(asked, digits):
+    for size in (200_000, 5_000_000):
+        body = {"input": {"png": "A" * size}}
+        is_sentence(asked.post("/api/decision", json=body), 413, "send something smaller")
+    many = {str(i): 0 for i in range(9000)}  # of which each is a mistake
+    is_sentence(asked.post("/api/decision", json=many), 422, "input")
+    long = asked.post("/api/decision", json={"input": {"index": 1}, "x" * 50_000: 1})
+    is_sentence(long, 422, "xxx")
+    assert len(long.text) < 1000
+    room = room_for(digits.form)
+    assert room > 2 * len(digits.decision(by_index(0)).shown.png)
+    large = dataclasses.replace(digits.form, shape=(300, 300, 3))
+    noise = np.random.default_rng(0).integers(256, size=(300, 300, 3), dtype=np.uint8)
+    assert room_for(large) > 2 * len(base64.b64encode(png(noise)))
+
+
+def test_a_body_without_a_length(asked):
+    def parts(n):
+        for _ in range(n):
+            yield b" " * 100_000
+
+    is_sentence(asked.post("/api/upload", content=parts(3)), 422, "cannot be read")
+    is_sentence(asked.post("/api/upload", content=parts(210)), 413, "20 MB")
+
+
+def test_a_body_that_does_not_come(digits, monkeypatch):
+    monkeypatch.setattr(guard, "PATIENCE", 0.05)
+    told = []
+
+    async def never():
+        await asyncio.sleep(5)
+
+    async def send(message):
+        told.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/upload",
+        "headers": [(b"host", b"127.0.0.1"), (b"content-length", b"100")],
+    }
+    asyncio.run(make_app(digits)(scope, never, send))
+    assert told[0]["status"] == 408
+    assert "took more than" in json.loads(told[1]["body"])["detail"]
+
+
+def test_only_four_uploads_at_once(digits, monkeypatch):
+    app, told, release = make_app(digits), [], threading.Event()
+    monkeypatch.setattr(
+        digits, "upload", lambda content: release.wait(20) and schema.Upload(png="", notes=[])
+    )
+
+    async def one(i):
+        parts = iter([{"type": "http.request", "body": b"x"}])
+        scope = {"type": "http", "method": "POST", "path": "/api/upload", "query_string": b""}
+        scope |= {"headers": [(b"host", b"127.0.0.1")]}
+
+        async def receive():
+            part = next(parts, None)
+            return part if part is not None else await asyncio.Event().wait()
+
+        async def send(message):
+            if message["type"] == "http.response.start":
+                told.append(message["status"])
+            if len(told) == 3:  # those who were sent away
+                release.set()
+
+        await app(scope, receive, send)
+
+    async def all_of_them():
+        await asyncio.wait_for(asyncio.gather(*(one(i) for i in range(7))), 20)
+
+    asyncio.run(all_of_them())
+    assert told == [503, 503, 503, 200, 200, 200, 200]
 
 
 def test_every_answer_has_the_headers_of_a_careful_server(asked):
@@ -521,7 +612,7 @@ def test_a_link_from_elsewhere_opens_the_page(asked):
 
 def test_names_under_which_a_machine_may_be_asked():
     assert names_of("127.0.0.1") == frozenset()
-    app = Guard(None, names_of("box.example"))
+    app = Guard(None, names_of("box.example"), 0)
     assert app.knows("BOX.example:80")
     assert not app.knows("other.example")
     assert [shown(host) for host in ("0.0.0.0", "::", "::1", "box")] == [
@@ -535,10 +626,12 @@ def test_names_under_which_a_machine_may_be_asked():
 def test_a_taken_port_is_a_mistake_only_if_it_was_asked_for():
     with listen("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
-        with pytest.raises(ValueError, match=f"port {port}.*another --port"):
+        with pytest.raises(ValueError, match=f"port {port}.*or --port"):
             listen("127.0.0.1", port)
-    with pytest.raises(ValueError, match="another --port"):
+    with pytest.raises(ValueError, match="another --host or --port"):
         listen("127.0.0.1", 99_999)
+    with pytest.raises(ValueError, match="--host is empty"):
+        listen("", None)
     with listen("127.0.0.1", None) as one, listen("127.0.0.1", None) as other:
         assert one.getsockname()[1] != other.getsockname()[1]
 
@@ -582,9 +675,71 @@ def test_the_colours_are_those_of_the_figures(asked):
     assert f"MOST_COLOURED = {MOST_COLOURED}" in text
 
 
+def progressive(n_scans, size=(16, 16)):
+    """A JPEG whose last scan comes again and again."""
+    file = io.BytesIO()
+    Image.new("L", size).save(file, "JPEG", progressive=True)
+    content = file.getvalue()
+    last = content.rindex(b"\xff\xda")
+    return content[:last] + content[last:-2] * n_scans + content[-2:]
+
+
+def test_a_jpeg_of_many_scans_is_refused(asked):
+    assert asked.post("/api/upload", content=progressive(1)).status_code == 200
+    is_sentence(asked.post("/api/upload", content=progressive(500)), 422, "scans")
+
+
+def test_names_that_json_cannot_hold(digits_folder, tmp_path, digits):
+    odd = tmp_path / "r\udce9n"
+    shutil.copytree(digits_folder, odd)
+    run = dataclasses.replace(digits.run, class_names=("\udce9", "\udce8", *"23456789"))
+    explorer = Explorer(digits.saved._replace(run=run), odd, digits.inputs)
+    ask = client(explorer)
+    about = ask.get("/api/about").json()
+    assert about["name"] == "r\\udce9n"
+    assert about["classes"][:2] == ["\\udce9", "\\udce8"]
+    assert (
+        ask.post("/api/decision", json={"input": {"index": 0}}).json()["shown"]["label"] in about["classes"]
+    )
+    assert plain_text("Größe") == "Größe"
+
+
+DAMAGES = {
+    "no bins": {"calibration": {}},
+    "no error": {"error": None},
+    "bins of numbers": {"calibration": {"bins": [1]}},
+    "bins of another version": {"calibration": {"bins": [{"low": 0, "high": 1, "n": 3}]}},
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_an_evaluation_of_another_version_is_told_of(digits, tmp_path, name):
+    results = json.loads((digits.folder / "results.json").read_text()) | DAMAGES[name]
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    shutil.copy(digits.folder / "evaluation.npz", tmp_path)
+    answer = client(Explorer(digits.saved, tmp_path, digits.inputs)).get("/api/quality")
+    assert answer.status_code == 200
+    assert "ibinn evaluate" in answer.json()["missing"]
+
+
+@given(st.data())
+def test_damaged_scores_are_told_of(digits, tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("damaged")
+    content = bytearray((digits.folder / "evaluation.npz").read_bytes())
+    for _ in range(3):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    (folder / "evaluation.npz").write_bytes(content)
+    shutil.copy(digits.folder / "results.json", folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert client(Explorer(digits.saved, folder, digits.inputs)).get("/api/quality").status_code == 200
+
+
 OPERATIONS = [
     (method, path)
-    for path, methods in make_app(object.__new__(Explorer)).app.openapi()["paths"].items()
+    for path, methods in make_app(SimpleNamespace(form=InputForm("rows", (2,), "float64")))
+    .app.openapi()["paths"]
+    .items()
     for method in methods
 ]
 CANNOT_BE_BAD = {"/api/about", "/api/quality", "/api/upload"}  # for them any request fits the schema

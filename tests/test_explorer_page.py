@@ -19,6 +19,7 @@ from sklearn.datasets import load_wine
 
 from ibinn import IBINNClassifier
 from ibinn.data.sources import load
+from ibinn.explanation import rounded_p
 
 BROWSER, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
 THERE = BROWSER is not None and DRIVER is not None
@@ -111,7 +112,7 @@ class Page:
         self.show(selector).click()
 
     def p_value(self, selector="#p-value"):
-        return float(self.text(selector).removeprefix("< "))
+        return float(self.text(selector).removeprefix("p ").removeprefix("= ").removeprefix("< "))
 
     def upload(self, path):
         before = self.text("#decision-body")
@@ -280,6 +281,31 @@ def test_a_broken_image_is_told_of_and_the_page_goes_on(page, pictures):
     page.driver.get_log("browser")  # the refused request stands there
 
 
+def test_all_classes_and_back(page):
+    assert len(page.there(".bars li")) == 5
+    page.click("#all-classes")
+    page.until(lambda: len(page.there(".bars li")) == 10)
+    assert page.driver.switch_to.active_element.get_attribute("id") == "all-classes"
+    page.click("#all-classes")
+    page.until(lambda: len(page.there(".bars li")) == 5)
+
+
+def test_the_number_is_that_of_the_input_on_the_page(page, pictures):
+    page.click("#pick-after")
+    page.until(lambda: page.one("#pick").get_attribute("value") == "2")
+    page.upload(pictures / "ordinary.png")
+    page.until(lambda: page.one("#pick").get_attribute("value") == "")
+    page.click("#pick-after")
+    page.until(lambda: page.one("#pick").get_attribute("value") == "3")
+    number = page.one("#pick")
+    number.clear()
+    number.send_keys("9999", Keys.TAB)
+    page.until(lambda: page.one("#pick").get_attribute("value") == "3")
+    said = page.text("#decision-news")
+    assert page.text("#verdict") in said
+    assert page.text("#p-value") in said
+
+
 def test_the_evidence_is_laid_over_the_image(page):
     page.click("#evidence")
     page.until(lambda: page.there(".look.shows .over"))
@@ -304,9 +330,10 @@ def test_samples_of_a_class_are_drawn(page):
     third = shown()
     page.show("#samples-temperature").send_keys(Keys.HOME)
     page.until(lambda: shown() != third)
-    page.until(lambda: len({*shown()}) == 1)  # temperature 0: all the same
     page.click("#samples-body .thing")
     page.until(lambda: page.sources("#decision .look img")[:1] == shown()[:1])
+    top = "return document.getElementById('decision').getBoundingClientRect().top"
+    page.until(lambda: 0 <= page.driver.execute_script(top) < 300)
 
 
 def test_the_way_from_one_image_to_another(page):
@@ -368,6 +395,11 @@ def test_a_table_has_a_form(browser, wine_address):
     page.until(lambda: page.text("#sentence") != before)
     assert page.p_value() < p
     assert alcohol.get_attribute("value") == "90"
+    alcohol.send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
+    page.until(lambda: "missing" in page.text("#message"))
+    assert alcohol.get_attribute("aria-invalid") == "true"
+    alcohol.send_keys("90")
+    page.until(lambda: not page.one("#message").is_displayed())
     page.click("#evidence")
     page.until(lambda: len(page.there("#evidence-body li")) == 10)
     assert page.text("#evidence-body .name") == "alcohol"
@@ -432,6 +464,15 @@ def test_it_is_legible_everywhere(browser, digits_address, size, scheme):
     )
     assert small == []
     page.check()
+
+
+def test_p_values_are_written_on_their_side_of_alpha(page):
+    script = "const {told} = await import('/static/dom.js'); return arguments[0].map((p) => told(p, arguments[1]))"
+    p = [0.0501, 0.05, 0.04999, 0.997, 1.0, 0.31, 0.00012, 0.00001, 0.0555]
+    told = page.driver.execute_script(
+        f"return (async (...arguments) => {{{script}}})(...arguments)", p, 0.05
+    )
+    assert told == [rounded_p(value) for value in p]
 
 
 def test_digits_have_eight_by_eight_pixels():

@@ -223,7 +223,7 @@ def test_no_permission(tmp_path, monkeypatch):
     """Pillow is made to fail, for root may read everything."""
     write_folder(tmp_path / "f", colours(4), [0, 1] * 2)
 
-    def refuse(path):
+    def refuse(path, **how):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Image, "open", refuse)

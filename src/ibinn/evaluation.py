@@ -121,16 +121,18 @@ def one_count(progress: Progress, ahead: list[int]) -> Iterator[Progress]:
             yield lambda done, _, before=before: progress(before + done, sum(ahead))  # type: ignore[misc]
 
 
-def read_test(run: Run, dataset: Dataset) -> Part:
-    """The test split of the data that a run was trained on."""
+def read_test(run: Run, dataset: Dataset, most: int | None = None) -> Part:
+    """The test split of the data that a run was trained on, or at most so many of it, drawn at random."""
     if data_digest(dataset) != run.facts["data_digest"]:
         raise RunError(
             f"{dataset.name} is not the data that the model was trained on, or has changed since: its split would "
             f"mix training and test examples; give the same data"
         )
-    rows = split(dataset, run.config.seed)
+    rows = split(dataset, run.config.seed).test
+    if most is not None:
+        rows = np.random.default_rng(0).permutation(rows)[:most]
     part = dataset.train if dataset.test is None else dataset.test
-    return Part(part.x[rows.test], part.y[rows.test])
+    return Part(part.x[rows], part.y[rows])
 
 
 def judge(run: Run, raw: Array, batch_size: int = 500, progress: Progress = None) -> Judged:

@@ -400,7 +400,7 @@ def line_to(pipeline: Pipeline, raw: Array, a: int, b: int) -> Line:
     return Line(start, end, lambda x: log_ratio(pipeline.normalised(x)[0]))
 
 
-def integrated_gradients(line: Line, steps: int, enough: float) -> tuple[Tensor, float, int]:
+def integrated_gradients(line: Line, steps: int, enough: float = ENOUGH) -> tuple[Tensor, float, int]:
     """What each value adds along the line (1, ...), the difference of the log-ratios at its ends, gradients taken.
 
     A piece of the line adds its length times the gradient in its middle. What that misses of the rise of the

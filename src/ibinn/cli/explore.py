@@ -75,37 +75,43 @@ class Explore:
 
 def opened(folder: Path, command: Explore) -> "Explorer":
     """The run with the inputs for its map: its test data or, where that is not at hand, its own samples."""
-    from ibinn.explorer.answers import Explorer, Inputs, own_samples, some_of
+    from ibinn.explorer.answers import Explorer, Inputs, own_samples
 
     saved = loaded(folder, command.device)
     try:
-        if saved.run.facts.get("estimator"):
-            raise ValueError("a saved estimator is not tied to a data set; leave --data out")
-        inputs = Inputs(some_of(test_part(saved, command)), "test")
-        return Explorer(saved, folder, inputs)
+        return Explorer(saved, folder, Inputs(test_part(saved, command), "test"))
     except (ValueError, OSError) as error:
         if command.data is not None:
             raise
-        why = f"The test data is not at hand, so the points are drawn from the model itself ({one_line(error)})."
+        reason = one_line(error)
+    inputs = own_samples(saved)
+    instead = (
+        "so the points are drawn from the model itself" if len(inputs.part) else "so there is none to show"
+    )
+    why = f"The test data is not at hand, {instead} ({reason})."
     note(why)
-    return Explorer(saved, folder, own_samples(saved), (why,))
+    return Explorer(saved, folder, inputs, (why,))
 
 
 def test_part(saved: "Saved", command: Explore) -> "Part":
     from ibinn.data.sources import load
     from ibinn.evaluation import read_test
+    from ibinn.explorer.answers import MOST_INPUTS
 
+    if saved.run.facts.get("estimator"):
+        raise ValueError(
+            "a saved estimator comes without its data" + "; leave --data out" * bool(command.data)
+        )
     data = command.data or saved.run.config.data
     with progress(f"reading {data}") as on_progress:
         dataset = load(data, command.data_dir, saved.run.config.target, on_progress)
-    return read_test(saved.run, dataset)
+    return read_test(saved.run, dataset, MOST_INPUTS)
 
 
 def offered(folder: Path) -> Path:
-    """A run below a folder that a person chooses, or the demo."""
-    runs = sorted(
-        {path.parent for depth in ("", "*/", "*/*/", "*/*/*/") for path in folder.glob(depth + MODEL)}
-    )
+    """A run below a folder that a person chooses, the newest first, or the demo."""
+    models = {path for depth in ("", "*/", "*/*/", "*/*/*/") for path in folder.glob(depth + MODEL)}
+    runs = [path.parent for path in sorted(models, key=lambda path: (-path.stat().st_mtime, path))]
     if not has_person():
         there = ", ".join(map(str, runs[:MOST_OFFERED])) or "none here; ibinn demo makes one"
         raise ValueError(f"say which run to look at, as in ibinn explore RUN; there is {there}")
@@ -120,6 +126,8 @@ def offered(folder: Path) -> Path:
         raise ValueError("there is nothing to look at yet; ibinn train makes a run")
     for number, run in enumerate(runs[:MOST_OFFERED], start=1):
         print(f"{number:3}  {run}")
+    if len(runs) > MOST_OFFERED:
+        print(f"     and {len(runs) - MOST_OFFERED} older ones: ibinn explore RUN")
     choice = asked("Which run? [1] ") or "1"
     if not choice.isdigit() or not 1 <= int(choice) <= len(runs[:MOST_OFFERED]):
         raise ValueError(f"{choice!r} is none of the numbers above")

@@ -69,8 +69,8 @@ def image_header(source: Path | bytes, name: str) -> Image.Image:
 def plain_mode(image: Image.Image) -> Image.Image:
     """Grey stays grey, everything else becomes RGB; transparent pixels are laid on white, 16 bits become 8."""
     if image.mode.startswith("I;16") or image.mode == "I":
-        values = np.asarray(image, dtype=np.int64)
-        return Image.fromarray((values.clip(0, 65535) >> 8).astype(np.uint8))
+        values = np.asarray(image).clip(0, 65535)
+        return Image.fromarray((values >> 8).astype(np.uint8))
     if image.mode == "1":
         return image.convert("L")
     if image.mode in ("LA", "La", "RGBA", "RGBa", "PA") or "transparency" in image.info:

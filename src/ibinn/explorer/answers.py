@@ -1,6 +1,7 @@
 """What the page asks, answered by a loaded run. No web here, and one question to the model at a time."""
 
 import base64
+import dataclasses
 import io
 import math
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from ibinn.checkpoint import Run
 from ibinn.data.dataset import Array, Part
-from ibinn.data.images import open_image
+from ibinn.data.images import image_header, open_image
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.data.unlabelled import fitted, image_shape
 from ibinn.evaluation import ALPHA, Judged, judge
@@ -38,6 +40,8 @@ from ibinn.report.words import METHODS
 from ibinn.saving import Saved
 
 MOST_INPUTS = 10_000  # on the map
+MOST_PIXELS = 25_000_000  # of an upload
+MOST_SCANS = 100  # of a JPEG: its decoder goes over the whole image once for each
 FIRST = 500  # of them that the axes may be chosen by
 STEPS, ENOUGH = 24, 0.05  # of an evidence map: each pixel is right to about 1 % of the strongest
 FOR, AGAINST = (0, 114, 178), (213, 94, 0)  # blue, orange
@@ -59,13 +63,15 @@ class Explorer:
     """Answers about one run; `inputs` are those of the map, empty for a model without a density."""
 
     def __init__(self, saved: Saved, folder: Path, inputs: Inputs, notes: tuple[str, ...] = ()) -> None:
-        self.saved, self.run, self.form = saved, saved.run, saved.form
+        self.saved, self.run, self.form = saved, with_plain_names(saved.run), saved.form
         self.folder, self.inputs, self.notes = folder, inputs, notes
         self.pipeline = saved.run.pipeline
         self.has_density = saved.run.reference.headline != "entropy"
         self.n_calibration = len(saved.run.reference.calibration_class)
+        self.is_estimator = bool(saved.run.facts.get("estimator"))
         self.things = "images" if saved.form.is_images else "rows"
         self.axes = self.choose_axes()
+        self.about = self.tell_about()
 
     @property
     def model(self) -> GenerativeClassifier:
@@ -88,13 +94,13 @@ class Explorer:
 
     # --- the run and its map -------------------------------------------------------------------------
 
-    def about(self) -> schema.About:
+    def tell_about(self) -> schema.About:
         run, facts = self.run, self.run.facts
         return schema.About(
-            name=self.folder.resolve().name,
+            name=plain_text(self.folder.resolve().name),
             method=METHODS[run.config.method],
             gamma=f"{run.config.gamma:g}" if run.config.method in ("ibinn", "vib") else None,
-            data=Path(run.config.data).name,
+            data=None if self.is_estimator else plain_text(Path(run.config.data).name),
             classes=list(run.class_names),
             kind="images" if self.form.is_images else "rows",
             shape=[*(image_shape(self.form) if self.form.is_images else self.form.shape)],
@@ -114,16 +120,15 @@ class Explorer:
         )
 
     def features(self) -> list[schema.Feature]:
-        """The columns of a table, with the usual range of the training data."""
+        """The columns of a table: the mean of the training data, and where 95 % of the inputs on the map lie."""
         preprocess = self.pipeline.preprocess
         if not isinstance(preprocess, TablePreprocess):
             return []
-        mean, std = preprocess.mean.cpu().numpy(), preprocess.std.cpu().numpy()
+        mean, rows = preprocess.mean.cpu().numpy(), self.inputs.part.x
         names = self.run.feature_names or tuple(f"x{i}" for i in range(len(mean)))
-        return [
-            schema.Feature(name=name, middle=m, low=m - 2 * s, high=m + 2 * s)
-            for name, m, s in zip(names, mean.tolist(), std.tolist(), strict=True)
-        ]
+        low, high = np.quantile(rows, (0.025, 0.975), axis=0) if len(rows) else (mean, mean)
+        columns = zip(names, mean.tolist(), low.tolist(), high.tolist(), strict=True)
+        return [schema.Feature(name=n, middle=m, low=a, high=b) for n, m, a, b in columns]
 
     def drifts(self) -> list[schema.DriftKind]:
         if not self.form.is_images:
@@ -143,7 +148,7 @@ class Explorer:
             total=len(part),
             points=points,
             y=part.y[rows].tolist(),
-            called=seen.evidence.log_q_y.argmax(1).tolist(),
+            called=[None if np.isnan(q).any() else int(q.argmax()) for q in seen.evidence.log_q_y],
             p=seen.p[self.run.reference.headline].tolist(),
         )
 
@@ -159,7 +164,12 @@ class Explorer:
         """Levels (H, W, C) or a row (D,); ValueError where it does not fit the model."""
         if one.index is not None:
             if one.index >= len(self.inputs.part):
-                raise Unknown(f"there is no input {one.index}; the last is {len(self.inputs.part) - 1}")
+                there = (
+                    f"the last is {len(self.inputs.part) - 1}"
+                    if len(self.inputs.part)
+                    else "there are none"
+                )
+                raise Unknown(f"there is no input {one.index}; {there}")
             return np.asarray(self.inputs.part.x[one.index])
         if one.row is not None:
             return self.checked_row(one.row)
@@ -183,7 +193,7 @@ class Explorer:
             content = base64.b64decode(text, validate=True)
         except ValueError as error:
             raise ValueError("png is no base64; send the image through /api/upload first") from error
-        image = open_image(content, "the image")
+        image = opened_image(content, "the image")
         height, width, n_channels = image_shape(self.form)
         if (image.width, image.height, len(image.getbands())) != (width, height, n_channels):
             raise ValueError(
@@ -197,7 +207,7 @@ class Explorer:
         if not self.form.is_images:
             raise ValueError("this model knows rows of a table, not images; type in a row")
         height, width, n_channels = image_shape(self.form)
-        image = open_image(content, "the file")
+        image = opened_image(content, "the file")
         notes = []
         if len(image.getbands()) != n_channels:
             notes.append("turned into colour" if n_channels == 3 else "turned into grey")
@@ -238,7 +248,7 @@ class Explorer:
                 label=self.called(log_q_y[i]),
                 probability=plain_types(float(np.exp(log_q_y[i].max()))),
                 p=float(p[i]),
-                chance=chance(float(p[i]), n, self.things, self.has_density),
+                chance=chance(float(p[i]), n, ALPHA, self.things, self.has_density),
             )
             for i, one in enumerate(raw)
         ]
@@ -311,7 +321,34 @@ class Explorer:
         return schema.Way(inputs=self.judged(raw))
 
     def quality(self) -> schema.Quality:
+        if self.is_estimator:
+            return schema.Quality(
+                missing="A saved estimator comes without an evaluation; ibinn evaluate takes runs of ibinn train."
+            )
         return quality(self.folder, self.run.reference)
+
+
+def opened_image(content: bytes, name: str) -> Image.Image:
+    """An upload, if decoding it takes neither too much room nor too much time."""
+    with image_header(content, name) as header:
+        if header.width * header.height > MOST_PIXELS:
+            raise ValueError(f"{name} has more than {MOST_PIXELS:,} pixels; make it smaller")
+        if header.format in ("JPEG", "MPO") and content.count(b"\xff\xda") > MOST_SCANS:
+            raise ValueError(f"{name} is coded in more than {MOST_SCANS} scans; save it again")
+    return open_image(content, name)
+
+
+def with_plain_names(run: Run) -> Run:
+    """Names as JSON can hold them."""
+    columns = run.feature_names and tuple(map(plain_text, run.feature_names))
+    return dataclasses.replace(
+        run, class_names=tuple(map(plain_text, run.class_names)), feature_names=columns
+    )
+
+
+def plain_text(name: str) -> str:
+    """Without the bytes that some file names have and no encoding knows."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def own_samples(saved: Saved, n: int = 1000, seed: int = 0) -> Inputs:
@@ -326,12 +363,6 @@ def own_samples(saved: Saved, n: int = 1000, seed: int = 0) -> Inputs:
     )
     fine = np.isfinite(raw.reshape(n, -1)).all(1)
     return Inputs(Part(raw[fine], y.cpu().numpy()[fine]), "samples")
-
-
-def some_of(part: Part, seed: int = 0) -> Part:
-    """At most 10,000 inputs, in random order: so each piece of the map is like the whole."""
-    rows = np.random.default_rng(seed).permutation(len(part))[:MOST_INPUTS]
-    return Part(part.x[np.sort(rows)][np.argsort(np.argsort(rows))], part.y[rows])
 
 
 def told_points(points: NDArray[np.float64]) -> list[schema.Point | None]:

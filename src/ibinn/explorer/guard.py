@@ -3,11 +3,12 @@
 import asyncio
 import ipaddress
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-MOST_BODY = 20_000_000  # bytes of an upload; of anything else what schema.MOST_PNG allows
-MOST_JSON = 10_000_000
+MOST_BYTES = 20_000_000  # of an upload
 MOST_WAITING = 64  # requests at once, and of uploads
 MOST_UPLOADS = 4
 PATIENCE = 30.0  # seconds for a body to arrive
@@ -36,10 +37,13 @@ class Refused(Exception):
 
 
 class Guard:
-    """An ASGI app around another. names: host names under which it may be asked, beside addresses."""
+    """An ASGI app around another.
 
-    def __init__(self, app: App, names: frozenset[str] = frozenset()) -> None:
-        self.app, self.names = app, names | {"localhost"}
+    names: host names under which it may be asked, beside addresses. most_json: bytes that a question may have.
+    """
+
+    def __init__(self, app: App, names: frozenset[str], most_json: int) -> None:
+        self.app, self.names, self.most_json = app, names | {"localhost"}, most_json
         self.n_waiting = self.n_uploads = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -58,21 +62,19 @@ class Guard:
                 ]
             await send(message)
 
-        is_upload = scope["path"] == "/api/upload"
         try:
             self.check_origin(scope)
-            self.check_room(is_upload)
+            is_upload = scope["path"] == "/api/upload"
+            with self.place("n_uploads", MOST_UPLOADS) if is_upload else nullcontext():
+                body = await whole_body(scope, receive, MOST_BYTES if is_upload else self.most_json)
+                with self.place("n_waiting", MOST_WAITING):
+                    await self.app(scope, replayed(body, receive), send_dressed)
         except Refused as refused:
             await answer(send_dressed, refused)
-            return
-        self.n_waiting, self.n_uploads = self.n_waiting + 1, self.n_uploads + is_upload
-        try:
-            body = await whole_body(scope, receive, MOST_BODY if is_upload else MOST_JSON)
-            await self.app(scope, replayed(body, receive), send_dressed)
-        except Refused as refused:
-            await answer(send_dressed, refused)
-        finally:
-            self.n_waiting, self.n_uploads = self.n_waiting - 1, self.n_uploads - is_upload
+        except asyncio.CancelledError:  # the server ends
+            pass
+        except Exception:  # which the app has answered with 500
+            traceback.print_exc()
 
     def check_origin(self, scope: Message) -> None:
         """Only pages of this server may ask: no other site, even one whose name was made to point here."""
@@ -98,16 +100,23 @@ class Guard:
             return name.lower() in self.names
         return True
 
-    def check_room(self, is_upload: bool) -> None:
-        if self.n_waiting >= MOST_WAITING or (is_upload and self.n_uploads >= MOST_UPLOADS):
+    @contextmanager
+    def place(self, kind: str, most: int) -> Iterator[None]:
+        """One of so many, or a 503."""
+        if getattr(self, kind) >= most:
             raise Refused(503, "too many requests at once; try again in a moment")
+        setattr(self, kind, getattr(self, kind) + 1)
+        try:
+            yield
+        finally:
+            setattr(self, kind, getattr(self, kind) - 1)
 
 
 async def whole_body(scope: Message, receive: Receive, most: int) -> bytes:
     """The body, if it is short enough and comes in time. What is too long is read to its end but not kept, so
     that the client gets to hear why; up to ten times too long."""
     size, parts = 0, []
-    too_long = Refused(413, f"the request has more than {most // 1_000_000} MB; send something smaller")
+    too_long = Refused(413, f"the request has more than {most / 1e6:.3g} MB; send something smaller")
     declared = dict(scope["headers"]).get(b"content-length", b"0")
     if declared.isdigit() and int(declared) > 10 * most:
         raise too_long

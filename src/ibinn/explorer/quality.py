@@ -1,11 +1,15 @@
 """What ibinn evaluate found, for the page."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ibinn.checkpoint import RunError
+from ibinn.data.dataset import Array
 from ibinn.evaluation import ALPHA
 from ibinn.exploration import read_arrays
 from ibinn.explorer import schema
@@ -20,13 +24,19 @@ Floats = NDArray[np.float64]
 
 def quality(folder: Path, reference: Reference) -> schema.Quality:
     try:
-        results, arrays = read_results(folder), read_arrays(folder)
+        return found(read_results(folder), read_arrays(folder), reference)
     except RunError as error:
         return schema.Quality(missing=str(error))
+    except (LookupError, TypeError, ValueError, AttributeError, NotImplementedError, OSError, RuntimeError):
+        again = f"make it again with: ibinn evaluate {quote(str(folder))}"
+        return schema.Quality(missing=f"The evaluation is damaged or of another version; {again}")
+
+
+def found(results: dict[str, Any], arrays: Mapping[str, Array], reference: Reference) -> schema.Quality:
     score = results["score"]
     scores = {"": arrays.get(f"scores/{score}")}
     scores |= {name: arrays.get(f"scores/{name}/{score}") for name in results["ood"]}
-    there = {name: values.astype(np.float64) for name, values in scores.items() if values is not None}
+    there = {name: v.astype(np.float64) for name, v in scores.items() if v is not None and len(v)}
     edges = common_edges(list(there.values()))
     return schema.Quality(
         missing=None,
@@ -64,6 +74,8 @@ def common_edges(sets: list[Floats]) -> Floats:
 
 def shares(values: Floats, edges: Floats) -> list[float]:
     """In percent; all beyond is in the outermost bars."""
+    if not len(edges):
+        return []
     counts, _ = np.histogram(values.clip(edges[0], edges[-1]), edges)
     shares: list[float] = (100 * counts / len(values)).tolist()
     return shares

@@ -7,9 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 MOST_POINTS = 500  # of the map, in one answer
 MOST_SAMPLES = 64
 MOST_STEPS = 33
-MOST_PNG = 4_000_000  # characters of an image that comes back as base64
-MOST_COLUMNS = 100_000
 
+Number = Annotated[int, Field(ge=0, lt=2**53)]
 Point = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
@@ -24,9 +23,9 @@ class Input(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
-    index: Annotated[int, Field(ge=0)] | None = None
-    png: Annotated[str, Field(max_length=MOST_PNG)] | None = None
-    row: Annotated[list[FiniteFloat], Field(max_length=MOST_COLUMNS)] | None = None
+    index: Number | None = None
+    png: str | None = None
+    row: list[FiniteFloat] | None = None
 
     @model_validator(mode="after")
     def only_one(self) -> "Input":
@@ -47,8 +46,8 @@ class AskEvidence(Question):
     """Which parts of the input speak for class a against class b, by their numbers."""
 
     input: Input
-    a: Annotated[int, Field(ge=0)]
-    b: Annotated[int, Field(ge=0)]
+    a: Number
+    b: Number
 
 
 class AskInterpolation(Question):
@@ -59,7 +58,7 @@ class AskInterpolation(Question):
 
 class AskDrift(Question):
     input: Input
-    kind: str
+    kind: Annotated[str, Field(max_length=40)]
     steps: Annotated[int, Field(ge=2, le=MOST_STEPS)] = 21
 
 
@@ -84,7 +83,7 @@ class About(BaseModel):
     name: str
     method: str
     gamma: str | None
-    data: str
+    data: str | None
     classes: list[str]
     kind: Literal["images", "rows"]
     shape: list[int]
@@ -102,13 +101,13 @@ class About(BaseModel):
 
 
 class MapPart(BaseModel):
-    """Inputs start, start + 1, ... of the map; a point is null where the numbers of the model overflow."""
+    """Inputs start, start + 1, ... of the map; a point or class is null where the model overflows."""
 
     start: int
     total: int
     points: list[Point | None]
     y: list[int]
-    called: list[int]
+    called: list[int | None]
     p: list[float]
 
 

@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 import ibinn
+from ibinn.data.inputs import InputForm
 from ibinn.explorer import schema
 from ibinn.explorer.answers import Explorer, Unknown
 from ibinn.explorer.guard import Guard
@@ -21,6 +22,8 @@ from ibinn.explorer.guard import Guard
 T = TypeVar("T")
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 PORT = 8765
+LONGEST = 300  # characters of a told mistake
+MOST_CONNECTIONS = 300
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": schema.Problem} for status in (400, 403, 404, 408, 413, 422, 503)
 }
@@ -43,7 +46,7 @@ def make_app(explorer: Explorer, names: frozenset[str] = frozenset()) -> Guard:
     model, pictures = Desk(), Desk()
     add_run(app, explorer, model, pictures)
     add_questions(app, explorer, model, pictures)
-    return Guard(app, names)
+    return Guard(app, names, room_for(explorer.form))
 
 
 def add_page(app: FastAPI) -> None:
@@ -73,9 +76,9 @@ class Desk:
         try:
             return await asyncio.get_running_loop().run_in_executor(self.thread, answer, *question)
         except Unknown as error:
-            raise HTTPException(404, str(error)) from error
+            raise HTTPException(404, shortened(str(error))) from error
         except ValueError as error:
-            raise HTTPException(422, str(error)) from error
+            raise HTTPException(422, shortened(str(error))) from error
 
 
 def add_run(app: FastAPI, explorer: Explorer, model: Desk, pictures: Desk) -> None:
@@ -83,7 +86,7 @@ def add_run(app: FastAPI, explorer: Explorer, model: Desk, pictures: Desk) -> No
 
     @app.get("/api/about")
     async def about() -> schema.About:
-        return await pictures.ask(explorer.about)
+        return explorer.about
 
     @app.get("/api/map")
     async def map_part(
@@ -94,8 +97,7 @@ def add_run(app: FastAPI, explorer: Explorer, model: Desk, pictures: Desk) -> No
 
     @app.get("/api/inputs/{index}.png", response_class=Response, responses=IMAGE)
     async def picture(index: Annotated[int, Path(ge=0)]) -> Response:
-        content = await pictures.ask(explorer.picture, index)
-        return Response(content, media_type="image/png", headers={"cache-control": "private, max-age=600"})
+        return Response(await pictures.ask(explorer.picture, index), media_type="image/png")
 
     @app.get("/api/samples")
     async def samples(
@@ -141,13 +143,24 @@ def told_mistake(request: Request, error: Exception) -> JSONResponse:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"][1:] if part != "body")
     text = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "model_attributes_type" and not where:
-        text = "the body is no JSON object; send one, as application/json"
-    return JSONResponse({"detail": f"{where}: {text}" if where else text}, 422)
+    if first["type"] == "json_invalid" or (first["type"] == "model_attributes_type" and not where):
+        where, text = "", "the body is no JSON object; send one, as application/json"
+    return JSONResponse({"detail": shortened(f"{where}: {text}" if where else text)}, 422)
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def room_for(form: InputForm) -> int:
+    """Bytes that a question may have: two inputs, and some more."""
+    return 100_000 + 2 * (3 if form.is_images else 30) * form.n_values
 
 
 def listen(host: str, port: int | None) -> socket.socket:
     """A listening socket; without a port the usual one, or any where that is taken."""
+    if not host:
+        raise ValueError("--host is empty; leave it out, or give an address")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in (PORT, 0) if port is None else (port,):
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -160,18 +173,19 @@ def listen(host: str, port: int | None) -> socket.socket:
         except (OSError, OverflowError) as error:
             sock.close()
             reason = error
-    raise ValueError(f"cannot listen on {host}, port {port} ({reason}); give another --port")
+    raise ValueError(f"cannot listen on {host}, port {number} ({reason}); give another --host or --port")
 
 
 def serve(app: Guard, sock: socket.socket) -> None:
     """Answer until Ctrl-C."""
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        log_level="critical",  # the guard tells of errors, and being stopped is none
         access_log=False,
         server_header=False,
         lifespan="off",
         ws="none",
         timeout_graceful_shutdown=1,
+        limit_concurrency=MOST_CONNECTIONS,
     )
     uvicorn.Server(config).run(sockets=[sock])

@@ -31,32 +31,30 @@ function sentence(text) {
   return `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
 }
 
-let timer;
-
+// Till something else is done.
 export function tell(problem) {
   if (!(problem instanceof Problem)) throw problem;
-  const box = $("message");
-  box.textContent = problem.message;
-  box.hidden = false;
-  clearTimeout(timer);
-  timer = setTimeout(() => { box.hidden = true; }, 9000);
+  $("message").textContent = problem.message;
+  $("message").hidden = false;
 }
 
 export function hush() {
   $("message").hidden = true;
 }
 
+const working = new Map(); // element -> pieces of work that fill it
+
 // Work whose problems are told, with its place dimmed meanwhile.
 export async function during(element, work) {
+  working.set(element, (working.get(element) ?? 0) + 1);
   element.classList.add("busy");
-  element.setAttribute("aria-busy", "true");
   try {
     return await work();
   } catch (problem) {
     tell(problem);
     return undefined;
   } finally {
-    element.classList.remove("busy");
-    element.removeAttribute("aria-busy");
+    working.set(element, working.get(element) - 1);
+    element.classList.toggle("busy", working.get(element) > 0);
   }
 }

@@ -4,7 +4,7 @@ import { ask, during, hush, Problem, tell } from "./api.js";
 import { BetweenPanel } from "./between.js";
 import { dark, sprite } from "./colours.js";
 import { DecisionPanel } from "./decision.js";
-import { $, h, number, told } from "./dom.js";
+import { $, h, number, toldP } from "./dom.js";
 import { DriftPanel } from "./drift.js";
 import { LatentMap } from "./map.js";
 import { QualityPanel } from "./quality.js";
@@ -18,8 +18,11 @@ class Page {
     this.about = await ask("about");
     const { about } = this;
     this.thing = about.kind === "images" ? "image" : "row";
-    this.points = { y: [], called: [], p: [], isThere: [] };
-    this.input = this.shown = null;
+    this.canAlarm = 1 / (about.n_calibration + 1) <= about.alpha;
+    this.points = { y: [], called: [], p: [] };
+    this.input = this.shown = null; // the selected input, and what the model says of it
+    this.index = 0; // the last that was selected on the map
+    this.turn = 0; // counts what a person asks for
     this.introduce();
     this.decision = new DecisionPanel(this);
     if (about.map_of) this.map = new LatentMap(about, { pick: (i) => this.pick({ index: i }), hover: (i, x, y) => this.hover(i, x, y) });
@@ -41,7 +44,7 @@ class Page {
     const [height, width, channels] = about.shape;
     const size = things === "images" ? `${channels === 1 ? "grey" : "colour"} images of ${width} × ${height} pixels` : `rows of ${about.shape[0]} columns`;
     $("facts").textContent = [about.gamma === null ? about.method : `${about.method}, γ = ${about.gamma}`,
-      `${about.classes.length} classes`, size, n === null ? null : `trained on ${n.toLocaleString("en")} ${things} of ${about.data}`]
+      `${about.classes.length} classes`, size, n === null ? null : `trained on ${n.toLocaleString("en")} ${things}${about.data ? ` of ${about.data}` : ""}`]
       .filter(Boolean).join(" · ");
     if (about.notes.length) {
       $("notes").textContent = about.notes.join(" ");
@@ -49,12 +52,15 @@ class Page {
     }
     const dot = about.map_of === "samples" ? `${this.thing} that the model made up, placed where it sees it, coloured by the class it was made for`
       : `test ${this.thing}, placed where the model sees it and coloured by its true class`;
-    $("map-say").textContent = `Each dot is a ${dot}: dots among their own kind are clear cases, dots among others or between two kinds are doubtful ones.`;
+    $("map-say").textContent = `Each dot is a ${dot}. Kinds that keep to themselves are easy to tell apart; this is a flat view of many dimensions, so kinds `
+      + "that overlap here may still be far apart for the model.";
     $("decision-say").textContent = about.has_density
-      ? `What the model makes of one ${this.thing}: trust the class if the ${this.thing} looks ordinary, and not if it looks unusual.`
+      ? `What the model makes of one ${this.thing}: ${this.canAlarm ? "if it looks ordinary, take the probabilities at their word; if it looks unusual, trust none of them."
+        : `trained on too little to tell whether a ${this.thing} is unusual.`}`
       : `What the model makes of one ${this.thing}: without a density it cannot tell whether it knows such ${things}, only how decided it is.`;
-    $("drift-say").textContent = "The selected image, changed more and more: a model that knows its limits finds it ever more unusual, and raises the alarm "
-      + "before its class goes wrong.";
+    $("drift-say").textContent = "The selected image, changed more and more: " + (about.has_density
+      ? "a model that knows its limits finds it ever more unusual, and raises the alarm. Its way is drawn on the map."
+      : "without a density the model can only become less decided, and often does not even that.");
     $("between-say").textContent = `The straight way from one ${this.thing} to another through the model's inner space: small, believable steps mean that it `
       + "knows what lies between.";
     $("samples-say").textContent = `${things === "images" ? "Images" : "Rows"} that the model made up: clean and varied ones mean that it knows what the class looks like; `
@@ -65,7 +71,8 @@ class Page {
     for (const element of document.querySelectorAll(".thing-name")) element.textContent = things === "images" ? "Image" : "Row";
     $("pick-total").textContent = `of ${about.n_inputs.toLocaleString("en")}`;
     $("pick").max = String(about.n_inputs);
-    $("picker").hidden = about.n_inputs === 0 && things === "rows";
+    $("picker").hidden = about.n_inputs === 0;
+    $("filter-unusual").hidden = !this.canAlarm;
     $("upload-label").hidden = things === "rows";
     const there = { map: about.map_of, drift: about.drifts.length, between: about.map_of, samples: about.map_of };
     for (const [id, isThere] of Object.entries(there)) $(id).hidden = !isThere;
@@ -79,14 +86,22 @@ class Page {
   // input: { index }, { png } or { row }.
   pick(input, notes = []) {
     hush();
-    this.picked = input;
-    if (input.index !== undefined) $("pick").value = String(input.index + 1);
+    this.turn += 1;
     return this.decision.show(input, notes);
+  }
+
+  // From another panel: the decision comes into view.
+  async look(input) {
+    await this.pick(input);
+    $("decision").scrollIntoView();
+    $("decision-title").focus({ preventScroll: true });
   }
 
   decided(input, decision) {
     this.input = input;
     this.shown = decision.shown;
+    this.index = input.index ?? this.index;
+    $("pick").value = input.index === undefined ? "" : String(input.index + 1);
     this.map?.select(decision.shown.point, input.index ?? null);
     this.drift?.renew();
     if (this.features && input !== this.typed) this.showRow(decision.shown.row);
@@ -102,13 +117,12 @@ class Page {
   async upload(file) {
     if (!file) return;
     hush();
-    try {
+    const mine = ++this.turn;
+    const image = await during($("decision-body"), () => {
       if (file.size > MOST_BYTES) throw new Problem("The file has more than 20 MB; make the image smaller.");
-      const image = await during($("decision-body"), () => ask("upload", file));
-      if (image) await this.pick({ png: image.png }, image.notes);
-    } catch (problem) {
-      tell(problem);
-    }
+      return ask("upload", file);
+    });
+    if (image && mine === this.turn) await this.pick({ png: image.png }, image.notes);
   }
 
   // --- the map
@@ -117,24 +131,31 @@ class Page {
     const { about, points } = this;
     for (let start = 0; start < about.n_inputs; start += PIECE) {
       $("map-loading").textContent = `${start.toLocaleString("en")} of ${about.n_inputs.toLocaleString("en")} placed`;
-      const part = await ask(`map?start=${start}&count=${PIECE}`);
+      let part;
+      try {
+        part = await ask(`map?start=${start}&count=${PIECE}`);
+      } catch (problem) {
+        $("map-loading").textContent = `stopped at ${start.toLocaleString("en")} of ${about.n_inputs.toLocaleString("en")}; reload the page to go on`;
+        throw problem;
+      }
       points.y.push(...part.y);
       points.called.push(...part.called);
       points.p.push(...part.p);
       this.map.add(part);
       this.count();
-      if (start === 0) this.propose();
+      if (start === 0) this.propose().catch(tell);
     }
     $("map-loading").textContent = "";
     document.body.dataset.map = "whole";
   }
 
-  // The first input, and the first that the model calls otherwise.
+  // The selected input, and the first that the model calls otherwise.
   async propose() {
-    const other = this.points.called.findIndex((label) => label !== this.points.called[0]);
-    if (other < 0) return;
+    const start = { input: this.input, shown: this.shown };
+    const other = this.points.called.findIndex((label) => this.about.classes[label] !== start.shown?.label);
+    if (other < 0 || !start.shown) return;
     const { shown } = await ask("decision", { input: { index: other } });
-    this.between.propose({ input: { index: 0 }, shown: this.shown }, { input: { index: other }, shown });
+    this.between.propose(start, { input: { index: other }, shown });
   }
 
   isBright(i) {
@@ -179,7 +200,7 @@ class Page {
     this.hovered = i;
     const truth = about.map_of === "test" ? `true class ${about.classes[points.y[i]]}` : `made as ${about.classes[points.y[i]]}`;
     tip.replaceChildren(about.kind === "images" ? h("img", { class: "px", src: `api/inputs/${i}.png`, alt: "" }) : "",
-      h("div", {}, h("b", {}, about.classes[points.called[i]]), h("span", {}, truth), h("span", {}, `p = ${told(points.p[i])}`)));
+      h("div", {}, h("b", {}, about.classes[points.called[i]] ?? "no class"), h("span", {}, truth), h("span", {}, toldP(points.p[i], about.alpha))));
     this.placeTip(tip, x, y);
   }
 
@@ -204,13 +225,18 @@ class Page {
     clearTimeout(this.typing);
     this.typing = setTimeout(() => {
       const row = this.features.map((input) => input.valueAsNumber);
-      if (row.some(Number.isNaN)) return;
+      this.features.forEach((input, i) => input.setAttribute("aria-invalid", String(Number.isNaN(row[i]))));
+      if (row.some(Number.isNaN)) {
+        tell(new Problem("A number is missing: the decision below is still that on the row before."));
+        return;
+      }
       this.typed = { row };
       this.pick(this.typed);
     }, 250);
   }
 
   showRow(row) {
+    this.features.forEach((input) => input.removeAttribute("aria-invalid"));
     row.forEach((value, i) => { this.features[i].value = String(Number(value.toPrecision(6))); });
   }
 
@@ -218,14 +244,13 @@ class Page {
 
   listen() {
     const n = this.about.n_inputs, go = (i) => n && this.pick({ index: (i + n) % n });
-    const here = () => this.picked?.index ?? 0;
     $("pick").addEventListener("change", (event) => {
       const i = Math.round(event.target.valueAsNumber) - 1;
       if (i >= 0 && i < n) go(i);
-      else event.target.value = String(here() + 1);
+      else event.target.value = this.input?.index === undefined ? "" : String(this.input.index + 1);
     });
-    $("pick-before").addEventListener("click", () => go(here() - 1));
-    $("pick-after").addEventListener("click", () => go(here() + 1));
+    $("pick-before").addEventListener("click", () => go(this.index - 1));
+    $("pick-after").addEventListener("click", () => go(this.index + 1));
     $("pick-any").addEventListener("click", () => go(Math.floor(Math.random() * n)));
     $("upload").addEventListener("change", (event) => {
       this.upload(event.target.files[0]);
@@ -240,9 +265,9 @@ class Page {
     }
     if (this.about.kind === "rows") return;
     const card = $("decision");
-    card.addEventListener("dragover", (event) => { event.preventDefault(); card.classList.add("drop"); });
-    card.addEventListener("dragleave", () => card.classList.remove("drop"));
-    card.addEventListener("drop", (event) => {
+    document.addEventListener("dragover", (event) => { event.preventDefault(); card.classList.add("drop"); });
+    document.addEventListener("dragleave", () => card.classList.remove("drop"));
+    document.addEventListener("drop", (event) => {
       event.preventDefault();
       card.classList.remove("drop");
       this.upload(event.dataTransfer.files[0]);

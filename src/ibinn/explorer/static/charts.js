@@ -1,6 +1,6 @@
 // Small charts as SVG; their colours come from the style sheet.
 
-import { number, s, told } from "./dom.js";
+import { number, s, toldP } from "./dom.js";
 
 function chart(width, height, label, ...children) {
   return s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...children);
@@ -13,7 +13,7 @@ function text(x, y, words, attributes = {}) {
 }
 
 // Where the score of an input stands among those of the calibration inputs.
-export function placeChart(place, p, things) {
+export function placeChart(place, told, things, more) {
   const width = 420, height = 132, bottom = 104, top = 26;
   const low = place.edges[0], high = place.edges.at(-1), end = high + 0.3 * (high - low);
   const x = at(low, end, 4, width - 4), most = Math.max(...place.counts, 1), y = at(0, most, bottom, top);
@@ -22,14 +22,14 @@ export function placeChart(place, p, things) {
     s("rect", { class: "quiet", x: x(place.edges[i]), width: Math.max(x(place.edges[i + 1]) - x(place.edges[i]) - 1, 0.5),
       y: y(count), height: bottom - y(count) }));
   const isLeft = here > width / 2;
-  const label = `Strangeness of ${place.n} ordinary ${things}, and of this one, at p = ${told(p)}`;
+  const label = `Strangeness of ${place.n} ordinary ${things}, and of this one: ${told}`;
   return chart(width, height, label, ...bars,
     s("line", { class: "axis", x1: 0, x2: width, y1: bottom, y2: bottom }),
     s("line", { class: "here", x1: here, x2: here, y1: 8, y2: bottom }),
     text(here + (isLeft ? -7 : 7), 17, `this one${isBeyond ? ", far beyond →" : ""}`,
       { class: "strong", "text-anchor": isLeft ? "end" : "start" }),
     text(2, height - 8, `${place.n.toLocaleString("en")} ordinary ${things}`),
-    text(width - 2, height - 8, "stranger →", { "text-anchor": "end" }));
+    text(width - 2, height - 8, `${more} →`, { "text-anchor": "end" }));
 }
 
 // p-values along a drift, on a logarithmic scale, with the alarm level.
@@ -39,7 +39,7 @@ export function driftChart(way, step, alpha, room, pick) {
   const x = at(0, way.inputs.length - 1, left, right), y = at(0, Math.log10(0.6 * least), top, bottom);
   const ticks = [1, 0.1, 0.01, 0.001, 0.0001].filter((p) => p >= 0.6 * least);
   const path = ps.map((p, i) => `${i ? "L" : "M"}${x(i)} ${y(Math.log10(p))}`).join("");
-  const label = `p-value while the amount grows: from ${told(ps[0])} to ${told(ps.at(-1))}`;
+  const label = `p-value while the amount grows: from ${toldP(ps[0], alpha)} to ${toldP(ps.at(-1), alpha)}`;
   const dots = ps.map((p, i) => s("circle", { class: `dot${p <= alpha ? " past" : ""}`, cx: x(i), cy: y(Math.log10(p)),
     r: i === step ? 7 : 3.5, onclick: () => pick(i) }));
   const ends = way.amounts.map((amount, i) => [amount, i]).filter((_, i, all) => i % Math.ceil(all.length / (width > 450 ? 5 : 3)) === 0 || i === all.length - 1);
@@ -58,7 +58,8 @@ export function calibrationChart(bins) {
   const size = 360, left = 44, right = size - 8, top = 10, bottom = size - 40;
   const x = at(0, 1, left, right), y = at(0, 1, bottom, top), marks = [0, 0.25, 0.5, 0.75, 1];
   const there = bins.filter((bin) => bin.share !== null);
-  const line = there.map((bin, i) => `${i ? "L" : "M"}${x((bin.low + bin.high) / 2)} ${y(bin.share)}`).join("");
+  const line = bins.map((bin, i) => bin.share === null ? ""
+    : `${i && bins[i - 1].share !== null ? "L" : "M"}${x((bin.low + bin.high) / 2)} ${y(bin.share)}`).join("");
   return chart(size, size, "Share of right answers against the probability that was given",
     ...marks.flatMap((v) => [s("line", { class: "axis", x1: left, x2: right, y1: y(v), y2: y(v) }),
       text(left - 6, y(v) + 4, `${100 * v}`, { "text-anchor": "end" }),

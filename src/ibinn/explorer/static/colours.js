@@ -1,7 +1,8 @@
-// Colour and mark of each class: those of the figures of ibinn evaluate, with ink for black in the dark.
+// Colour and mark of each class: those of the figures of ibinn evaluate, some lighter in the dark, yellow darker in the light.
 
 const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#882255", "#999933", "#F0E442"];
 const IN_THE_DARK = { "#000000": "#FFFFFF", "#882255": "#C2578A", "#0072B2": "#3D9BD9" };
+const IN_THE_LIGHT = { "#F0E442": "#CDBD00" };
 const MARKS = ["circle", "triangle", "square", "diamond", "nabla", "plus", "cross"];
 const MOST_COLOURED = 20;
 
@@ -10,7 +11,7 @@ export const dark = matchMedia("(prefers-color-scheme: dark)");
 export function colourOf(label, nClasses) {
   if (nClasses > MOST_COLOURED) return `hsl(${(label * 137.5) % 360} 65% ${dark.matches ? 65 : 45}%)`;
   const colour = COLOURS[label % COLOURS.length];
-  return dark.matches ? IN_THE_DARK[colour] ?? colour : colour;
+  return (dark.matches ? IN_THE_DARK : IN_THE_LIGHT)[colour] ?? colour;
 }
 
 // Draws the mark of a class around (x, y) with a radius.

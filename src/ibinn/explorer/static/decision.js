@@ -2,7 +2,7 @@
 
 import { ask, during } from "./api.js";
 import { placeChart } from "./charts.js";
-import { $, h, latest, number, percent, picture, told } from "./dom.js";
+import { $, h, latest, number, percent, picture, told, toldP } from "./dom.js";
 
 const FIRST = 5; // classes shown at once
 
@@ -20,7 +20,7 @@ export class DecisionPanel {
     this.show = latest(async (isLast, input, notes = []) => {
       const decision = await during(this.body, () => ask("decision", { input }));
       if (!decision || !isLast()) return;
-      if (this.input !== input) this.pair = null;
+      if (JSON.stringify(this.input) !== JSON.stringify(input)) this.pair = null;
       this.input = input;
       this.render(decision, notes);
       page.decided(input, decision);
@@ -33,7 +33,9 @@ export class DecisionPanel {
   }
 
   render(decision, notes) {
-    const { shown, explanation, true_class: truth } = decision, { about } = this.page;
+    const { shown, explanation, true_class: truth } = decision, { about, canAlarm } = this.page;
+    const p = toldP(shown.p, about.alpha), verdict = VERDICTS[about.has_density][decision.verdict];
+    $("decision-news").textContent = `${shown.label}, ${percent(shown.probability)}. ${verdict}. ${p}: ${shown.chance}.`;
     const order = about.classes.map((name, k) => [name, explanation.posterior[name], k]).sort((a, b) => b[1] - a[1]);
     this.order = order;
     this.pair ??= [order[0][2], order[1][2]];
@@ -42,17 +44,19 @@ export class DecisionPanel {
     this.body.replaceChildren(
       h("div", { class: "top" }, shown.png ? this.look : null,
         h("div", {},
-          h("span", { class: `verdict ${decision.verdict}`, id: "verdict" }, VERDICTS[about.has_density][decision.verdict]),
+          h("span", { class: `verdict ${decision.verdict}`, id: "verdict" }, verdict),
           h("p", { class: "big" }, `${shown.label} `, h("span", { class: "sub" }, percent(shown.probability))),
           truth === null ? null : h("p", { class: `sub${isWrong ? " bad" : ""}` }, isWrong ? `in truth: ${truth}` : "which is right"),
-          h("p", { class: "sub", id: "chance" }, `p = `, h("b", { id: "p-value" }, told(shown.p)), `: ${shown.chance}.`),
+          h("p", { class: "sub", id: "chance" }, h("b", { id: "p-value" }, p), `: ${shown.chance}.`),
           ...notes.map((note) => h("p", { class: "sub" }, `Your image was ${note}.`)))),
       h("p", { class: "sentence", id: "sentence" }, explanation.text),
       h("div", { class: "parts" },
         h("div", {}, h("h3", {}, "Which class?"), this.bars(order)),
-        h("figure", {}, h("h3", {}, "How strange?"), placeChart(explanation.place, shown.p, about.kind),
+        h("figure", {}, h("h3", {}, about.has_density ? "How strange?" : "How decided?"),
+          placeChart(explanation.place, p, about.kind, about.has_density ? "stranger" : "less decided"),
           h("figcaption", {}, about.has_density
-            ? `Right of most bars: unlike what the model knows. It raises the alarm at p ≤ ${100 * about.alpha} %.`
+            ? `Right of most bars: unlike what the model knows. ${canAlarm ? `It raises the alarm at p ≤ ${100 * about.alpha} %.`
+              : `With only ${about.n_calibration} to compare with, no alarm is possible.`}`
             : "Without a density the model can only tell how undecided it is: further right, less decided.")),
         this.evidence(), this.numbers(explanation)));
     if (this.isOpen) this.showEvidence();
@@ -62,9 +66,10 @@ export class DecisionPanel {
     const some = this.allClasses ? order : order.slice(0, FIRST);
     const list = h("ul", { class: "bars" }, some.map(([name, share]) => bar(name, percent(share), (share ?? 0) * 100)));
     if (order.length <= FIRST) return list;
-    const more = h("button", { type: "button", onclick: () => {
+    const more = h("button", { type: "button", id: "all-classes", onclick: () => {
       this.allClasses = !this.allClasses;
-      place.replaceChildren(...this.bars(order).childNodes);
+      place.replaceWith(this.bars(order));
+      $("all-classes").focus();
     } }, this.allClasses ? "Only the likeliest" : `All ${order.length} classes`);
     const place = h("div", {}, list, h("p", { class: "help" }, more));
     return place;
@@ -72,7 +77,7 @@ export class DecisionPanel {
 
   evidence() {
     const { about } = this.page;
-    const select = (i) => h("select", { "aria-label": i ? "against" : "for", onchange: (event) => {
+    const select = (i) => h("select", { "aria-label": i ? "evidence against" : "evidence for", onchange: (event) => {
       this.pair[i] = Number(event.target.value);
       if (this.pair[0] === this.pair[1]) this.pair[1 - i] = this.order.find(([, , k]) => k !== this.pair[i])[2];
       this.reset();
@@ -107,7 +112,7 @@ export class DecisionPanel {
       this.look.classList.add("shows");
       this.look.append(picture(evidence.png, `Pixels that speak for ${evidence.a} or for ${evidence.b}`, "px over"));
       $("evidence-body").replaceChildren(key, h("p", { class: "help" },
-        `Strong colours decide, pale ones hardly matter; the strongest pixel counts ${number(evidence.strongest)} nats.`));
+        `Strong colours decide, pale ones hardly matter. ${odds("pixel", evidence.strongest)}`));
       return;
     }
     const names = this.page.about.features.map((feature) => feature.name), most = evidence.strongest || 1;
@@ -120,20 +125,25 @@ export class DecisionPanel {
       return item;
     });
     $("evidence-body").replaceChildren(key, h("ul", { class: "bars signed" }, list), h("p", { class: "help" },
-      "In nats, compared with an average row: longer bars matter more."));
+      `Longer bars matter more, compared with an average row. ${odds("column", evidence.strongest)}`));
   }
 
   numbers(explanation) {
-    const rows = [["p-value by score", Object.entries(explanation.p_values).map(([name, p]) => `${name} ${told(p)}`).join(", ")],
-      ["smallest possible p", told(explanation.smallest_p)]];
+    const rows = [["p-value by score", Object.entries(explanation.p_values).map(([name, p]) => `${name} ${told(p, this.page.about.alpha)}`).join(", ")],
+      ["smallest possible p", told(explanation.smallest_p, this.page.about.alpha)]];
     if (explanation.log_q_x !== null) rows.unshift(["log-density log q(x)", `${number(explanation.log_q_x)} nats`]);
     if (explanation.nearest) {
       const usual = explanation.typical_distance === null ? "" : ` (usual: ${number(explanation.typical_distance)})`;
       rows.push(["nearest class centres", explanation.nearest.map((m) => `${m.label} at ${number(m.distance)}`).join(", ") + usual]);
     }
-    return h("details", {}, h("summary", {}, "All numbers"),
+    return h("details", { open: this.hasNumbers, ontoggle: (event) => { this.hasNumbers = event.target.open; } }, h("summary", {}, "All numbers"),
       h("dl", { class: "numbers" }, rows.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
   }
+}
+
+// What the strongest of an evidence map, in nats, does to the odds.
+function odds(what, nats) {
+  return nats < 20 ? `The strongest ${what} alone changes the odds ${number(Math.max(Math.exp(nats), 1))}-fold.` : "";
 }
 
 function bar(name, value, width) {

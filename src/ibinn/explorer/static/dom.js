@@ -26,9 +26,18 @@ export function picture(png, alt, className = "px") {
   return h("img", { src: source(png), alt, class: className });
 }
 
-export function told(p) {
-  if (p === null || p === undefined) return "–";
-  return p < 0.0001 ? "< 0.0001" : p >= 0.1 ? p.toFixed(2) : p.toPrecision(2);
+// A p-value with two digits, or with so many that it stays on its side of the alarm level and of 1.
+export function told(p, alpha) {
+  if (p < 0.0001) return "< 0.0001";
+  for (let digits = 2; ; digits++) {
+    const text = p.toPrecision(digits), value = Number(text);
+    if (digits === 17 || ((value <= alpha) === (p <= alpha) && (value < 1) === (p < 1))) return String(value);
+  }
+}
+
+export function toldP(p, alpha) {
+  const text = told(p, alpha);
+  return text.startsWith("<") ? `p ${text}` : `p = ${text}`;
 }
 
 export function percent(share) {
@@ -53,14 +62,14 @@ export function latest(work) {
   };
 }
 
-// Runs work when an element comes into view, and again after each `stale()` once it is in view.
+// Runs work when an element comes into view, and again after each `stale()` once it is in view. Work that gives
+// false has failed, and is tried again when the element comes into view the next time.
 export function whenSeen(element, work) {
   let isStale = true, isSeen = false;
-  const go = () => {
-    if (isStale && isSeen) {
-      isStale = false;
-      work();
-    }
+  const go = async () => {
+    if (!isStale || !isSeen) return;
+    isStale = false;
+    if (await work() === false) isStale = true;
   };
   new IntersectionObserver((entries) => {
     isSeen = entries.at(-1).isIntersecting;

@@ -49,9 +49,16 @@ export class LatentMap {
     for (let i = 0; i < this.x.length; i++) this.isBright[i] = Number.isNaN(this.x[i]) ? 0 : this.bright(i) ? 1 : 0;
   }
 
+  // A point that belongs to the map but is out of view comes into view.
   select(point, index = null) {
     this.selected = point && { point, index };
+    if (point && index !== null && this.isMoved && !this.isInView(point)) [this.view.x, this.view.y] = point;
     this.draw();
+  }
+
+  isInView(point) {
+    const [x, y] = this.toScreen(point);
+    return x > 0 && y > 0 && x < this.width && y < this.height;
   }
 
   path(name, points) {
@@ -177,7 +184,7 @@ export class LatentMap {
     const { context, ratio, view } = this;
     const half = this.sprites[0].width / 2, sx = view.scale * ratio, wide = this.canvas.width, high = this.canvas.height;
     const cx = wide / 2 - view.x * sx, cy = high / 2 + view.y * sx, small = Math.ceil(half * 0.9);
-    context.globalAlpha = bright ? 1 : 0.16;
+    context.globalAlpha = bright ? 1 : 0.3;
     for (let i = 0; i < this.x.length; i++) {
       if (Boolean(this.isBright[i]) !== bright) continue;
       const px = cx + this.x[i] * sx, py = cy - this.y[i] * sx;
@@ -257,7 +264,7 @@ export class LatentMap {
       this.arrow(u, v, Math.atan2(y - v, x - u));
       context.font = "600 13px system-ui, sans-serif";
       context.textAlign = u > this.width / 2 ? "right" : "left";
-      this.write("far out", u + (u > this.width / 2 ? -16 : 16), v);
+      this.write(this.isMoved ? "selected" : "far out", u + (u > this.width / 2 ? -16 : 16), v);
       return;
     }
     for (const [width, colour] of [[6, this.page], [2.5, this.ink]]) {
@@ -282,6 +289,10 @@ export class LatentMap {
       const [a, b] = [...down.values()];
       return Math.hypot(a[0] - b[0], a[1] - b[1]);
     };
+    const centre = () => {
+      const [a, b] = [...down.values()];
+      return [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2];
+    };
     canvas.addEventListener("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId);
       down.set(event.pointerId, place(event));
@@ -296,6 +307,7 @@ export class LatentMap {
         this.on.hover(found, x, y);
         return;
       }
+      const middle = down.size === 2 && centre();
       down.set(event.pointerId, [x, y]);
       travelled += Math.abs(x - before[0]) + Math.abs(y - before[1]);
       if (down.size === 1 && travelled > 4) {
@@ -303,8 +315,9 @@ export class LatentMap {
         this.on.hover(null);
         this.move(x - before[0], y - before[1]);
       } else if (down.size === 2) {
-        const [a, b] = [...down.values()];
-        this.zoom(apart() / spread, (a[0] + b[0]) / 2, (a[1] + b[1]) / 2);
+        const [u, v] = centre();
+        this.move(u - middle[0], v - middle[1]);
+        this.zoom(apart() / spread, u, v);
         spread = apart();
       }
     });

@@ -11,10 +11,13 @@ export class SamplesPanel {
     label.replaceChildren(...page.about.classes.map((name, k) => h("option", { value: k }, name)));
     const load = latest(async (isLast) => {
       const n = page.about.kind === "images" ? 24 : 10;
+      const wanted = page.about.classes[Number(label.value)];
       const query = new URLSearchParams({ label: label.value, temperature: temperature.value, n, seed });
       const way = await during($("samples-body"), () => ask(`samples?${query}`));
-      if (!way || !isLast()) return;
-      $("samples-body").replaceChildren(...things(page, way.inputs, (shown) => [pLine(page, shown)]));
+      if (!way) return false;
+      if (!isLast()) return undefined;
+      $("samples-body").replaceChildren(...things(page, way.inputs, (shown) => [shown.label !== wanted && h("span", { class: "bad" }, `called ${shown.label}`), pLine(page, shown)]));
+      return undefined;
     });
     const stale = whenSeen($("samples"), load);
     const tell = () => { $("samples-output").textContent = Number(temperature.value).toFixed(2); };
