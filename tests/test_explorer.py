@@ -367,6 +367,13 @@ def huge_png(width, height):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
+def icon():
+    """A good image of a kind that nobody needs here."""
+    file = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(file, "ICO", sizes=[(16, 16)])
+    return file.getvalue()
+
+
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 GOOD = png(np.zeros((8, 8), np.uint8))
 UPLOADS = {
@@ -377,6 +384,7 @@ UPLOADS = {
     "truncated": (GOOD[:40], 422, "cannot be read"),
     "svg": (SVG, 422, "cannot be read"),
     "pickle": (pickle.dumps({"a": 1}), 422, "cannot be read"),
+    "icon": (icon(), 422, "of no known format"),
     "eps": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", 422, "cannot be read"),
 }
 

@@ -372,6 +372,9 @@ def test_the_drift_slider_makes_the_p_value_fall(page, pictures):
     assert page.looks() != canvas
     page.click("#drift-kinds button:nth-child(2)")
     page.until(lambda: page.text("#drift-output") == "50 %")
+    page.click("#pick-after")
+    page.until(lambda: page.text("#drift-output") == "0 %")
+    page.until(lambda: page.text("#drift-p") == page.text("#p-value"))
 
 
 def test_quality_shows_curve_and_histograms(page):

@@ -71,8 +71,6 @@ class Guard:
                     await self.app(scope, replayed(body, receive), send_dressed)
         except Refused as refused:
             await answer(send_dressed, refused)
-        except asyncio.CancelledError:  # the server ends
-            pass
         except Exception:  # which the app has answered with 500
             traceback.print_exc()
 

@@ -103,7 +103,7 @@ def add_run(app: FastAPI, explorer: Explorer, model: Desk, pictures: Desk) -> No
     async def samples(
         label: Annotated[int, Query(ge=0, description="the number of the class")],
         n: Annotated[int, Query(ge=1, le=schema.MOST_SAMPLES)] = 24,
-        temperature: Annotated[float, Query(ge=0, le=3, allow_inf_nan=False)] = 1.0,
+        temperature: Annotated[float, Query(ge=0, le=3)] = 1.0,
         seed: Annotated[int, Query(ge=0, lt=2**63)] = 0,
     ) -> schema.Way:
         return await model.ask(explorer.samples, label, n, temperature, seed)
