@@ -97,11 +97,11 @@ def test_two_hundred_at_once_are_served_or_sent_away(server):
 def test_ctrl_c_is_how_it_ends(digits_folder):
     with serving(digits_folder) as (address, process), requests.Session() as held:
         held.get(address, timeout=20)  # a connection that stays open
-        with ThreadPoolExecutor(30) as pool:
+        with ThreadPoolExecutor(60) as pool:
             body = {"input": {"index": 0}, "a": 0, "b": 1}
-            for _ in range(30):
+            for _ in range(60):
                 pool.submit(requests.post, f"{address}api/evidence", json=body, timeout=20)
-            time.sleep(0.3)  # they are under way
+            time.sleep(0.5)  # they are under way, and take longer than the server waits for them
             process.send_signal(signal.SIGINT)
             assert process.wait(15) == 0
         assert "Traceback" not in process.stdout.read()

@@ -373,6 +373,8 @@ def test_the_drift_slider_makes_the_p_value_fall(page, pictures):
     page.click("#drift-kinds button:nth-child(2)")
     page.until(lambda: page.text("#drift-output") == "50 %")
     page.click("#pick-after")
+    page.until(lambda: page.one("#pick").get_attribute("value") == "2")
+    page.show("#drift")
     page.until(lambda: page.text("#drift-output") == "0 %")
     page.until(lambda: page.text("#drift-p") == page.text("#p-value"))
 
