@@ -47,9 +47,12 @@ DRAG = """
     const step = (now) => {
         times.push(now);
         const i = times.length;
-        send("pointermove", 300 + 80 * Math.sin(i / 9), 300 + 60 * Math.cos(i / 7));
-        if (i < 150) requestAnimationFrame(step);
-        else { send("pointerup", 0, 0); done(times.slice(1).map((t, k) => t - times[k])); }
+        if (i < 150) send("pointermove", 300 + 80 * Math.sin(i / 9), 300 + 60 * Math.cos(i / 7));
+        if (i > 150) canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: 12 * Math.cos(i / 20), ctrlKey: true,
+            cancelable: true, clientX: box.left + 300, clientY: box.top + 300}));
+        if (i === 150) send("pointerup", 0, 0);
+        if (i < 400) requestAnimationFrame(step);
+        else { done(times.slice(1).map((t, k) => t - times[k])); }
     };
     requestAnimationFrame(step);
 """
@@ -90,7 +93,7 @@ def median_ms(address: str, body: dict[str, Any] | None) -> float:
 
 
 def frames(address: str) -> list[float] | None:
-    """Milliseconds between the frames of a map that is dragged; None without a browser."""
+    """Milliseconds between the frames of a map that is dragged, then zoomed in and out; None without a browser."""
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if browser is None or driver is None:
         return None

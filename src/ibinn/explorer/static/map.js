@@ -5,6 +5,8 @@ import { $ } from "./dom.js";
 
 const NEAR = 14; // pixels
 const RADIUS = 3.4;
+const MARGIN = 2; // the layer of points is so many times as wide and high as the view
+const SETTLED = 120; // ms after which zooming is over
 
 export class LatentMap {
   // on: { pick(index), hover(index or null, x, y) }
@@ -47,6 +49,7 @@ export class LatentMap {
 
   refilter() {
     for (let i = 0; i < this.x.length; i++) this.isBright[i] = Number.isNaN(this.x[i]) ? 0 : this.bright(i) ? 1 : 0;
+    this.layer = null;
   }
 
   // A point that belongs to the map but is out of view comes into view.
@@ -86,6 +89,7 @@ export class LatentMap {
     this.page = style.getPropertyValue("--card").trim();
     this.grid = style.getPropertyValue("--line").trim();
     const alpha = this.x.length > 3000 ? 0.5 : 0.7;
+    this.layer = null;
     this.sprites = this.about.classes.map((_, k) => sprite(k, this.n, RADIUS, this.ratio, alpha));
     this.draw();
   }
@@ -113,6 +117,12 @@ export class LatentMap {
     const [x, y] = this.toData(px, py);
     this.view = { x: x - (px - this.width / 2) / scale, y: y + (py - this.height / 2) / scale, scale };
     this.isMoved = true;
+    this.isZooming = true;
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => {
+      this.isZooming = false;
+      this.draw();
+    }, SETTLED);
     this.draw();
   }
 
@@ -172,17 +182,43 @@ export class LatentMap {
     const { context, ratio } = this;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    this.paintPoints(false);
-    this.paintPoints(true);
+    this.showPoints();
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.paintMeans();
     for (const points of this.paths.values()) this.paintPath(points);
     if (this.selected) this.paintSelected();
   }
 
-  paintPoints(bright) {
-    const { context, ratio, view } = this;
-    const half = this.sprites[0].width / 2, sx = view.scale * ratio, wide = this.canvas.width, high = this.canvas.height;
+  // Thousands of points are painted once, on a layer with a margin, and then moved as a whole. While somebody zooms
+  // the layer is stretched, and painted anew as soon as that is over.
+  showPoints() {
+    const { canvas, context, view, ratio } = this;
+    if (!this.layer || (this.layer.scale !== view.scale && !this.isZooming) || !this.isCovered()) this.paintLayer();
+    const { layer } = this, grow = view.scale / layer.scale;
+    const x = canvas.width / 2 + (layer.x - view.x) * view.scale * ratio, y = canvas.height / 2 - (layer.y - view.y) * view.scale * ratio;
+    const width = layer.canvas.width * grow, height = layer.canvas.height * grow;
+    context.drawImage(layer.canvas, Math.round(x - width / 2), Math.round(y - height / 2), width, height);
+  }
+
+  // Whether the layer reaches to the edges of the view.
+  isCovered() {
+    const { layer, view } = this, room = (side) => side * (MARGIN / layer.scale - 1 / view.scale) / 2;
+    return Math.abs(view.x - layer.x) <= room(this.width) && Math.abs(view.y - layer.y) <= room(this.height);
+  }
+
+  paintLayer() {
+    const canvas = this.layer?.canvas ?? document.createElement("canvas"), { x, y, scale } = this.view;
+    canvas.width = MARGIN * this.canvas.width; // which clears it
+    canvas.height = MARGIN * this.canvas.height;
+    this.layer = { canvas, x, y, scale };
+    const context = canvas.getContext("2d");
+    this.paintPoints(context, false);
+    this.paintPoints(context, true);
+  }
+
+  paintPoints(context, bright) {
+    const { ratio, view } = this;
+    const half = this.sprites[0].width / 2, sx = view.scale * ratio, wide = context.canvas.width, high = context.canvas.height;
     const cx = wide / 2 - view.x * sx, cy = high / 2 + view.y * sx, small = Math.ceil(half * 0.9);
     context.globalAlpha = bright ? 1 : 0.3;
     for (let i = 0; i < this.x.length; i++) {
@@ -192,7 +228,6 @@ export class LatentMap {
       if (bright) context.drawImage(this.sprites[this.label[i]], px - half, py - half);
       else context.drawImage(this.sprites[this.label[i]], px - small / 2, py - small / 2, small, small);
     }
-    context.globalAlpha = 1;
   }
 
   paintMeans() {
