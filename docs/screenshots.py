@@ -60,7 +60,7 @@ def take(page: webdriver.Chrome, address: str, folder: Path, size: str, scheme: 
     page.execute_script(slide)
     page.execute_script("document.getElementById('between-body').scrollLeft = 0; window.scrollTo(0, 0)")
     time.sleep(1)
-    shoot(page, folder / f"{name}.png", (0, 0, width, 1380 if not size else height * 2))
+    shoot(page, folder / f"{name}.png", (0, 0, width, 1110))
     for panel in PANELS:
         box = page.execute_script(
             f"const b = document.getElementById('{panel}').getBoundingClientRect(); "

@@ -56,7 +56,7 @@ class Page {
       + "that overlap here may still be far apart for the model.";
     $("decision-say").textContent = about.has_density
       ? `What the model makes of one ${this.thing}: ${this.canAlarm ? "if it looks ordinary, take the probabilities at their word; if it looks unusual, trust none of them."
-        : `trained on too little to tell whether a ${this.thing} is unusual.`}`
+        : `it has too few ${things} to compare with to tell whether one is unusual.`}`
       : `What the model makes of one ${this.thing}: without a density it cannot tell whether it knows such ${things}, only how decided it is.`;
     $("drift-say").textContent = "The selected image, changed more and more: " + (about.has_density
       ? "a model that knows its limits finds it ever more unusual, and raises the alarm. Its way is drawn on the map."

@@ -143,7 +143,7 @@ export class DecisionPanel {
 
 // What the strongest of an evidence map, in nats, does to the odds.
 function odds(what, nats) {
-  return nats < 20 ? `The strongest ${what} alone changes the odds ${number(Math.max(Math.exp(nats), 1))}-fold.` : "";
+  return nats < 20 ? `The strongest ${what} alone changes the odds by a factor of ${Number(Math.max(Math.exp(nats), 1).toPrecision(2)).toLocaleString("en")}.` : "";
 }
 
 function bar(name, value, width) {

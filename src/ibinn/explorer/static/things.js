@@ -1,6 +1,6 @@
 // Inputs in a row, as pictures or as the rows of a table, each of which can be looked at.
 
-import { h, number, percent, picture, told, toldP } from "./dom.js";
+import { h, number, percent, picture, told } from "./dom.js";
 
 // page.pick(input) makes one of them the selected input. under(shown, i) gives what stands below a picture.
 export function things(page, inputs, under) {
@@ -14,7 +14,7 @@ function card(page, shown, lines) {
 }
 
 export function pLine(page, shown) {
-  return h("span", { class: shown.p <= page.about.alpha ? "bad" : null }, toldP(shown.p, page.about.alpha));
+  return h("span", { class: shown.p <= page.about.alpha ? "bad" : null }, `p ${told(shown.p, page.about.alpha)}`);
 }
 
 function table(page, inputs) {
