@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -196,6 +197,8 @@ def test_a_run_is_chosen_at_a_terminal(digits_folder, tmp_path):
     os.write(here, b"\n")
     while b"(Ctrl-C ends)" not in said:
         said += os.read(here, 1000)
+    address = re.search(rb"http://\S+/", said)[0].decode()
+    assert requests.get(address, timeout=20).status_code == 200
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 0
     os.close(here)

@@ -62,6 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
         check_alone(command)
         keep_freed_memory()
         command.run()
+        sys.stdout.flush()  # here, where a reader that is gone is no error
     except BrokenPipeError:  # the reader, say `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush would fail again
         raise SystemExit(141) from None

@@ -40,9 +40,9 @@ from ibinn.report.words import METHODS
 from ibinn.saving import Saved
 
 MOST_INPUTS = 10_000  # on the map
+FIRST = 500  # of them, that the axes may be chosen by
 MOST_PIXELS = 25_000_000  # of an upload
 MOST_SCANS = 100  # of a JPEG: its decoder goes over the whole image once for each
-FIRST = 500  # of them that the axes may be chosen by
 STEPS, ENOUGH = 24, 0.05  # of an evidence map: each pixel is right to about 1 % of the strongest
 FOR, AGAINST = (0, 114, 178), (213, 94, 0)  # blue, orange
 
