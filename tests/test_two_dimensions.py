@@ -1,5 +1,7 @@
 """A trained flow in the plane against the truth; the example's figures."""
 
+import os
+
 import pytest
 import torch
 import two_dimensions
@@ -7,6 +9,9 @@ from torch.testing import assert_close
 
 from ibinn.report.style import save_figure
 from ibinn.report.theory import draw_loss_landscapes, draw_noise_amplification
+
+SOAKS = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+STEPS = 2000 if SOAKS else 1000
 
 
 @pytest.fixture(scope="module")
@@ -19,12 +24,12 @@ def single_precision():
 
 @pytest.fixture(scope="module")
 def bottleneck(single_precision):
-    return two_dimensions.train("gamma = 1", two_dimensions.information_bottleneck(gamma=1.0))
+    return two_dimensions.train("gamma = 1", two_dimensions.information_bottleneck(gamma=1.0), STEPS)
 
 
 @pytest.fixture(scope="module")
 def only_nll(single_precision):
-    return two_dimensions.train("class-NLL", two_dimensions.only_class_nll)
+    return two_dimensions.train("class-NLL", two_dimensions.only_class_nll, STEPS // 2)
 
 
 def test_density_integrates_to_1(bottleneck):
