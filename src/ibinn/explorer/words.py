@@ -5,7 +5,7 @@ from typing import Literal
 from ibinn.metrics.conformal import smallest_p_value
 
 # Of "1 in so many", times powers of ten.
-ROUND: tuple[int, ...] = (*range(1, 7), 8, 10, 12, 15, 18, 20, 25, 30, 40, 50, 60, 80, 100)
+ROUND: tuple[int, ...] = (*range(1, 11), 12, 15, 18, 20, 25, 30, 35, 40, 50, 60, 70, 80, 90, 100)
 
 
 def verdict(p: float, n: int, alpha: float) -> Literal["ordinary", "unusual", "unknown"]:
@@ -23,7 +23,7 @@ def chance(p: float, n: int, alpha: float, things: str, has_density: bool) -> st
         return f"none of {n:,} ordinary {things} {one}{more}"
     if smallest_p_value(n) > alpha:
         return f"{round(p * (n + 1)) - 1} of {n} ordinary {things} {many}{more} or more so"
-    if p > 0.3:
+    if p > 0.2:
         return f"{100 * p:.0f} in 100 ordinary {things} {many}{more} or more so"
     return f"1 in {in_so_many(p, alpha):,} ordinary {things} {one}{more}"
 
