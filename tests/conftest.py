@@ -47,3 +47,24 @@ def digits_folder(tmp_path_factory):
     write_arrays(folder, arrays)
     write_results(folder, results)
     return folder
+
+
+@pytest.fixture(scope="session")
+def digits(digits_folder):
+    """An explorer of that run."""
+    from ibinn.cli.explore import Explore, opened
+
+    return opened(digits_folder, Explore(digits_folder, device="cpu"))
+
+
+@pytest.fixture(scope="session")
+def moons(tmp_path_factory):
+    """An explorer of a run on a table."""
+    from explorers import explorer_of
+    from trainings import trained, two_moons
+
+    from ibinn.evaluation import read_test
+
+    folder, dataset = tmp_path_factory.mktemp("moons") / "run", two_moons()
+    run = trained(folder, dataset, epochs=5)
+    return explorer_of(run, read_test(run, dataset), folder)

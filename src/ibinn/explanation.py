@@ -17,7 +17,7 @@ from torch import Tensor
 from ibinn.checkpoint import Run
 from ibinn.data.dataset import Array
 from ibinn.data.preprocess import ImagePreprocess
-from ibinn.evaluation import ALPHA, judge
+from ibinn.evaluation import ALPHA, Judged, judge
 from ibinn.metrics.conformal import smallest_p_value
 from ibinn.metrics.ood import Reference
 from ibinn.models.classifier import GenerativeClassifier, evaluation_mode
@@ -104,11 +104,11 @@ class Latent(NamedTuple):
     distances: Floats
 
 
-def explain(run: Run, raw: Array) -> Explanation:
-    """The decision on one input: levels (H, W, C), a row (D,), or a batch of one of them."""
+def explain(run: Run, raw: Array, seen: Judged | None = None) -> Explanation:
+    """The decision on one input: levels (H, W, C), a row (D,), or a batch of one. seen: `judge` of it."""
     raw = one_input(run, raw)
     preprocess, reference = run.pipeline.preprocess, run.reference
-    seen, latent = judge(run, raw), in_latent_space(run.pipeline, raw)
+    seen, latent = seen or judge(run, raw), in_latent_space(run.pipeline, raw)
     posterior = by_class(run, np.exp(seen.evidence.log_q_y[0]))
     log_q_x, shell = seen.evidence.log_q_x, reference.shell
     place = place_among(reference, float(seen.scores[reference.headline][0]))

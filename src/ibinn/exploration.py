@@ -216,7 +216,15 @@ def read_arrays(folder: Path) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as stored:
             return dict(stored)
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        ValueError,
+        TypeError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
         raise RunError(
             f"{path} is damaged; make it again with: ibinn evaluate {quote(str(folder))}"
         ) from error

@@ -46,6 +46,8 @@ MOST_SCANS = 100  # of a JPEG: its decoder goes over the whole image once for ea
 STEPS, ENOUGH = 24, 0.05  # of an evidence map: each pixel is right to about 1 % of the strongest
 FOR, AGAINST = (0, 114, 178), (213, 94, 0)  # blue, orange
 
+Points = list[schema.Point | None]
+
 
 class Unknown(ValueError):
     """What was asked for is not there: one sentence."""
@@ -82,12 +84,8 @@ class Explorer:
             )
         return self.pipeline.model
 
-    @property
-    def has_map(self) -> bool:
-        return isinstance(self.pipeline.model, GenerativeClassifier)
-
     def choose_axes(self) -> Axes | None:
-        if not self.has_map:
+        if not isinstance(self.pipeline.model, GenerativeClassifier):
             return None
         some = self.inputs.part.x[: FIRST if len(self.run.class_names) == 2 else 1]
         return latent_axes(self.model.mixture, encoded(self.pipeline, np.asarray(some)))
@@ -110,7 +108,7 @@ class Explorer:
             n_calibration=self.n_calibration,
             alpha=ALPHA,
             has_density=self.has_density,
-            map_of=self.inputs.source if self.has_map else None,
+            map_of=None if self.axes is None else self.inputs.source,
             n_inputs=len(self.inputs.part),
             means=[]
             if self.axes is None
@@ -225,8 +223,9 @@ class Explorer:
 
     def decision(self, one: schema.Input) -> schema.Decision:
         raw = self.raw(one)
-        told = explain(self.run, raw).in_units(self.form.log_scale)
-        shown = self.shown(raw[None])[0]
+        seen, points = self.placed(raw[None])
+        told = explain(self.run, raw, seen).in_units(self.form.log_scale)
+        (shown,) = self.shown(raw[None], seen, points)
         is_known = one.index is not None and self.inputs.source == "test"
         true = self.run.class_names[int(self.inputs.part.y[one.index])] if is_known else None
         return schema.Decision(
@@ -236,9 +235,8 @@ class Explorer:
             true_class=true,
         )
 
-    def shown(self, raw: Array) -> list[schema.Shown]:
+    def shown(self, raw: Array, seen: Judged, points: Points) -> list[schema.Shown]:
         """A batch (N, ...) for the page."""
-        seen, points = self.placed(raw)
         p, log_q_y, n = seen.p[self.run.reference.headline], seen.evidence.log_q_y, self.n_calibration
         return [
             schema.Shown(
@@ -256,7 +254,7 @@ class Explorer:
     def called(self, log_q_y: NDArray[np.float64]) -> str:
         return "no class" if np.isnan(log_q_y).any() else self.run.class_names[int(log_q_y.argmax())]
 
-    def placed(self, raw: Array) -> tuple[Judged, list[schema.Point | None]]:
+    def placed(self, raw: Array) -> tuple[Judged, Points]:
         """What the run says of a batch, and where its inputs lie on the map, from one pass."""
         if self.axes is None:
             return judge(self.run, raw), [None] * len(raw)
@@ -297,7 +295,7 @@ class Explorer:
             raise ValueError(
                 "the numbers of this model overflow here; take other inputs, or a lower temperature"
             )
-        return self.shown(raw)
+        return self.shown(raw, *self.placed(raw))
 
     def drift(self, one: schema.Input, kind: str, steps: int) -> schema.Way:
         known = [drift.name for drift in self.drifts()]
@@ -309,7 +307,9 @@ class Explorer:
         assert isinstance(preprocess, ImagePreprocess)
         raw = drifted(self.raw(one), preprocess.levels, kind, steps)
         amounts = np.linspace(0, DRIFTS[kind].most, steps).tolist()
-        return schema.Way(inputs=self.shown(raw), amounts=amounts, unit=DRIFTS[kind].unit)
+        return schema.Way(
+            inputs=self.shown(raw, *self.placed(raw)), amounts=amounts, unit=DRIFTS[kind].unit
+        )
 
     def samples(self, k: int, n: int, temperature: float, seed: int) -> schema.Way:
         """Of class k."""
@@ -365,7 +365,7 @@ def own_samples(saved: Saved, n: int = 1000, seed: int = 0) -> Inputs:
     return Inputs(Part(raw[fine], y.cpu().numpy()[fine]), "samples")
 
 
-def told_points(points: NDArray[np.float64]) -> list[schema.Point | None]:
+def told_points(points: NDArray[np.float64]) -> Points:
     return [point if math.isfinite(sum(point)) else None for point in points.tolist()]
 
 

@@ -4,8 +4,8 @@ import asyncio
 import ipaddress
 import json
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import nullcontext
 from typing import Any
 
 MOST_BYTES = 20_000_000  # of an upload
@@ -44,7 +44,7 @@ class Guard:
 
     def __init__(self, app: App, names: frozenset[str], most_json: int) -> None:
         self.app, self.names, self.most_json = app, names | {"localhost"}, most_json
-        self.n_waiting = self.n_uploads = 0
+        self.questions, self.uploads = asyncio.Semaphore(MOST_WAITING), asyncio.Semaphore(MOST_UPLOADS)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,9 +65,9 @@ class Guard:
         try:
             self.check_origin(scope)
             is_upload = scope["path"] == "/api/upload"
-            with self.place("n_uploads", MOST_UPLOADS) if is_upload else nullcontext():
+            async with place_in(self.uploads) if is_upload else nullcontext():
                 body = await whole_body(scope, receive, MOST_BYTES if is_upload else self.most_json)
-                with self.place("n_waiting", MOST_WAITING):
+                async with place_in(self.questions):
                     await self.app(scope, replayed(body, receive), send_dressed)
         except Refused as refused:
             await answer(send_dressed, refused)
@@ -98,16 +98,12 @@ class Guard:
             return name.lower() in self.names
         return True
 
-    @contextmanager
-    def place(self, kind: str, most: int) -> Iterator[None]:
-        """One of so many, or a 503."""
-        if getattr(self, kind) >= most:
-            raise Refused(503, "too many requests at once; try again in a moment")
-        setattr(self, kind, getattr(self, kind) + 1)
-        try:
-            yield
-        finally:
-            setattr(self, kind, getattr(self, kind) - 1)
+
+def place_in(room: asyncio.Semaphore) -> asyncio.Semaphore:
+    """To be entered at once, or a 503: nobody waits at the door."""
+    if room.locked():
+        raise Refused(503, "too many requests at once; try again in a moment")
+    return room
 
 
 async def whole_body(scope: Message, receive: Receive, most: int) -> bytes:

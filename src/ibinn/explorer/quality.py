@@ -27,7 +27,7 @@ def quality(folder: Path, reference: Reference) -> schema.Quality:
         return found(read_results(folder), read_arrays(folder), reference)
     except RunError as error:
         return schema.Quality(missing=str(error))
-    except (LookupError, TypeError, ValueError, AttributeError, NotImplementedError, OSError, RuntimeError):
+    except (LookupError, TypeError, ValueError, AttributeError):  # other fields, or of other kinds
         again = f"make it again with: ibinn evaluate {quote(str(folder))}"
         return schema.Quality(missing=f"The evaluation is damaged or of another version; {again}")
 
