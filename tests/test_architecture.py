@@ -21,6 +21,7 @@ ROW = {
     "checkpoint": 2,
     "training": 3,
     "results": 3,
+    "feature_scores": 3,
     "evaluation": 3.5,
     "exploration": 3.5,
     "explanation": 3.7,

@@ -14,7 +14,8 @@ from ibinn.checkpoint import Run, RunError
 from ibinn.data.dataset import Array, Dataset, Part, data_digest
 from ibinn.data.ood import OOD_SETS
 from ibinn.data.preprocess import ImagePreprocess
-from ibinn.data.splits import split
+from ibinn.data.splits import Splits, split
+from ibinn.feature_scores import FeatureScores, feature_scores, fit_feature_scores
 from ibinn.metrics import calibration as cal
 from ibinn.metrics.bootstrap import interval, resampled_ranks, resampled_sums
 from ibinn.metrics.classification import brier, entropy, entropy_of_shares, log_loss, wrong
@@ -22,9 +23,10 @@ from ibinn.metrics.conformal import benjamini_hochberg, mondrian_p_values, small
 from ibinn.metrics.likelihood import bits_per_dim, paper_convention_offset
 from ibinn.metrics.ood import Evidence, ood_scores, p_values
 from ibinn.metrics.roc import auroc_of, fpr95_of, ranks
+from ibinn.metrics.temperature import fit_temperature, scaled
 from ibinn.models.methods import METHODS
 from ibinn.objectives import ci_xz
-from ibinn.results import Calibration, Interval, Outliers, Results, finite_or_none
+from ibinn.results import Calibration, Interval, Outliers, Results, Scaled, finite_or_none
 
 ALPHA = 0.05
 FDR = 0.1
@@ -51,21 +53,31 @@ def evaluate(
     progress: Progress = None,
 ) -> tuple[Results, dict[str, Array]]:
     """The numbers, and the scores of every input as scores/NAME and scores/SET/NAME, (N,)."""
-    test, ood = read_test(run, dataset), ood or {}
-    n_draws = draws_of(run)
-    ahead = [len(test)] * max(1, n_draws) + [len(strange) for strange in ood.values()]
+    ood = ood or {}
+    splits, test = splits_of(run, dataset), read_test(run, dataset)
+    validation = dataset.train.take(splits.validation)
+    n_draws, n_fitted = draws_of(run), 0 if run.pipeline.model.has_density else len(splits.train)
+    ahead = [n_fitted, len(validation), *[len(test)] * max(1, n_draws), *map(len, ood.values())]
     passes = iter(one_count(progress, ahead))
+    features = fit_feature_scores(run.pipeline, dataset, splits, batch_size, next(passes))
+    answers = run.pipeline.outputs(validation.x, 0, batch_size, next(passes)).log_q_y
+    temperature = fit_temperature(answers, validation.y)
     start = time.perf_counter()
     seen = judge(run, test.x, batch_size, next(passes))
     throughput = len(test) / (time.perf_counter() - start)
+    seen = with_features(run, test.x, seen, features, batch_size)
     log_q_x = log_densities(
         run, test.x, seen.evidence.log_q_x, [next(passes) for _ in range(n_draws - 1)], batch_size
     )
     arrays = {f"scores/{name}": values for name, values in seen.scores.items()}
     numbers, intervals = on_test(run, test, seen, log_q_x, batch_size)
+    numbers["scaled"], more = rescaled(seen.evidence.log_q_y, test.y, temperature)
+    intervals |= {f"scaled.{path}": values for path, values in more.items()}
     sets = {}
     for name, strange in ood.items():
-        theirs = judge(run, strange, batch_size, next(passes))
+        theirs = with_features(
+            run, strange, judge(run, strange, batch_size, next(passes)), features, batch_size
+        )
         paired = name in OOD_SETS and len(strange) == len(test)
         sets[name], more = on_outliers(run, seen, theirs, paired)
         intervals |= {f"ood.{name}.{path}": values for path, values in more.items()}
@@ -121,24 +133,38 @@ def one_count(progress: Progress, ahead: list[int]) -> Iterator[Progress]:
             yield lambda done, _, before=before: progress(before + done, sum(ahead))  # type: ignore[misc]
 
 
-def read_test(run: Run, dataset: Dataset, most: int | None = None) -> Part:
-    """The test split of the data that a run was trained on, or at most so many of it, drawn at random."""
+def splits_of(run: Run, dataset: Dataset) -> Splits:
+    """The splits that a run was trained with; RunError for other data."""
     if data_digest(dataset) != run.facts["data_digest"]:
         raise RunError(
             f"{dataset.name} is not the data that the model was trained on, or has changed since: its split would "
             f"mix training and test examples; give the same data"
         )
-    rows = split(dataset, run.config.seed).test
+    return split(dataset, run.config.seed)
+
+
+def read_test(run: Run, dataset: Dataset, most: int | None = None) -> Part:
+    """The test split of the data that a run was trained on, or at most so many of it, drawn at random."""
+    rows = splits_of(run, dataset).test
     if most is not None:
         rows = np.random.default_rng(0).permutation(rows)[:most]
-    part = dataset.train if dataset.test is None else dataset.test
-    return Part(part.x[rows], part.y[rows])
+    return (dataset.train if dataset.test is None else dataset.test).take(rows)
 
 
 def judge(run: Run, raw: Array, batch_size: int = 500, progress: Progress = None) -> Judged:
     evidence = run.pipeline.evidence(raw, batch_size, progress)
     scores = ood_scores(evidence, run.reference)
     return Judged(evidence, scores, p_values(scores, run.reference))
+
+
+def with_features(
+    run: Run, raw: Array, judged: Judged, fitted: FeatureScores | None, batch_size: int
+) -> Judged:
+    """With the scores from the features, where the model has such."""
+    if fitted is None:
+        return judged
+    scores = feature_scores(run.pipeline, raw, fitted, batch_size)
+    return judged._replace(scores=judged.scores | scores, p=judged.p | fitted.p_values(scores))
 
 
 def draws_of(run: Run) -> int:
@@ -267,6 +293,22 @@ def calibrated(probabilities: Floats, y: NDArray[np.int64]) -> tuple[Calibration
         n_left_out=int((n.sum(0) <= cal.MIN_COUNT).sum()),
     )
     return told, {name: told_interval(100 * again[name], 100 * float(here[name])) for name in again}
+
+
+def rescaled(
+    log_q_y: Floats, y: NDArray[np.int64], temperature: float
+) -> tuple[Scaled, dict[str, Interval]]:
+    """The numbers that change when answers are scaled by a temperature, and their intervals."""
+    answered = ~np.isnan(log_q_y).any(1)
+    if not answered.any():
+        return Scaled(temperature), {}
+    log_q_y, y = scaled(log_q_y[answered], temperature), y[answered]
+    told, intervals = means_with_intervals(
+        {"nll_y": (log_loss(log_q_y, y), 1.0), "brier": (brier(log_q_y, y), 1.0)}
+    )
+    calibration, more = calibrated(np.exp(log_q_y), y)
+    intervals |= {f"calibration.{name}": values for name, values in more.items()}
+    return Scaled(temperature, told["nll_y"], told["brier"], calibration), intervals
 
 
 def curve(

@@ -39,11 +39,11 @@ def explore(run: Run, test: Part, batch_size: int = 500, seed: int = 0) -> dict[
     if not isinstance(model, GenerativeClassifier):
         return {}
     rows = np.random.default_rng(seed).permutation(len(test))[:2000]
-    some = Part(test.x[rows], test.y[rows])
+    some = test.take(rows)
     axes = latent_axes(model.mixture, encoded(run.pipeline, some.x[:batch_size]))
     points = projected(run.pipeline, some.x, axes, batch_size)
     finite = np.isfinite(points).all(1)
-    some = Part(some.x[finite], some.y[finite])
+    some = some.take(np.flatnonzero(finite))
     mu = on_axes(model.mixture.mu.detach(), axes)
     if not len(some) or not np.isfinite(mu).all():
         return {}

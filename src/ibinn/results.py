@@ -36,6 +36,16 @@ class Calibration:
 
 
 @dataclasses.dataclass(frozen=True)
+class Scaled:
+    """What changes when the answers are scaled by the temperature that fits the validation split."""
+
+    temperature: float
+    nll_y: float | None = None
+    brier: float | None = None
+    calibration: Calibration = dataclasses.field(default_factory=Calibration)
+
+
+@dataclasses.dataclass(frozen=True)
 class Outliers:
     """One set of strange inputs; auroc, fpr95 and detected_at_alpha by score. bh: see `false_discoveries`."""
 
@@ -83,6 +93,7 @@ class Results:
     n_draws: int
     n_without_answer: int
     calibration: Calibration
+    scaled: Scaled
     score: str
     alpha: float
     false_alarm_rate: dict[str, float | None]

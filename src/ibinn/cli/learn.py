@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from ibinn.training.distributed import Team
 
 Score = Literal[
-    "typicality", "nll", "class_typicality", "entropy", "max_softmax", "energy", "complexity", "combined"
+    "typicality",
+    "nll",
+    "class_typicality",
+    "complexity",
+    "combined",
+    "entropy",
+    "max_softmax",
+    "energy",
+    "mahalanobis",
+    "knn",
 ]
 
 

@@ -24,6 +24,10 @@ class Part:
     def __len__(self) -> int:
         return len(self.y)
 
+    def take(self, rows: NDArray[np.int64]) -> "Part":
+        """The examples of these numbers."""
+        return Part(self.x[rows], self.y[rows])
+
 
 @dataclass(frozen=True)
 class Dataset:

@@ -30,9 +30,14 @@ class SoftmaxClassifier(nn.Module):
         self.features = features
         self.readout = nn.Linear(n_features, n_classes)
 
+    def embed(self, x: Tensor) -> Tensor:
+        """What the read-out sees, (B, n_features)."""
+        embedded: Tensor = self.features(x)
+        return embedded
+
     def logits(self, x: Tensor) -> Tensor:
         """(B, K), in float32 or better."""
-        return full_precision(self.readout(self.features(x)))
+        return full_precision(self.readout(self.embed(x)))
 
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
         """log q(y|x) (B, K), and None: there is no density."""
@@ -57,8 +62,9 @@ class IRevNet(SoftmaxClassifier):
 
     features: Bijection
 
-    def logits(self, x: Tensor) -> Tensor:
-        return full_precision(self.readout(self.features(x)[0]))
+    def embed(self, x: Tensor) -> Tensor:
+        """z, (B, D)."""
+        return self.features(x)[0]
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x (B, ...) -> z (B, D), log|det dz/dx| (B,)."""
@@ -86,6 +92,10 @@ class VIB(SoftmaxClassifier):
         generator = torch.Generator().manual_seed(0)
         draws = torch.randn(n_draws, n_code, generator=generator, device="cpu", dtype=torch.float64)
         self.register_buffer("draws", draws.to(self.encoder.weight))
+
+    def embed(self, x: Tensor) -> Tensor:
+        """The mean code, (B, C)."""
+        return self.code(x)[0]
 
     def code(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """m (B, C) and log s (B, C) of the code's Gaussian."""

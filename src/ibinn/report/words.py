@@ -28,6 +28,8 @@ SCORES = {
     "energy": "how little speaks for any class",
     "entropy": "how undecided the class probabilities are",
     "max_softmax": "how low the highest class probability is",
+    "mahalanobis": "how far its features are from those of any class",
+    "knn": "how far its features are from those of training inputs",
 }
 OOD_SETS = {
     "rgb_rotation": "images with turned colours",
