@@ -3,7 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: demo test check format soak bench results clean
+.PHONY: demo test check format soak bench results docs clean
 
 demo: .venv/installed
 	$(BIN)/ibinn demo
@@ -43,19 +43,23 @@ bench: .venv/installed-bench
 	$(BIN)/python benchmarks/processes.py
 	$(BIN)/python benchmarks/arithmetic.py
 	$(BIN)/python benchmarks/explorer.py
-	$(BIN)/python benchmarks/tables.py
+	$(BIN)/python docs/benchmark_tables.py
 
-# The trainings behind the numbers in docs/recipes.md, about 70 min on two cores; fashion_mnist has to be where
-# `ibinn data` finds it. What is finished is not trained again.
+# The trainings behind results/ and docs/results.md, some 12 hours on two cores; docs/reproduction.md tells what data
+# they need. What is finished is not trained again.
 results: .venv/installed
-	for gamma in 1 4 16; do \
-	    run=runs/fashion_mnist-small-gamma$$gamma; \
-	    $(BIN)/ibinn train fashion_mnist --size small --gamma $$gamma --epochs 16 --precision bf16 --resume --out $$run \
-	        --set recipe.flip=true recipe.crop=1 recipe.weight_decay=0.02 && \
-	    $(BIN)/ibinn evaluate $$run || exit 1; \
-	    mkdir -p results/fashion_mnist-small-gamma$$gamma; \
-	    cp $$run/config.toml $$run/history.jsonl $$run/results.json results/fashion_mnist-small-gamma$$gamma/; \
-	done
+	$(BIN)/ibinn demo --out runs/digits
+	$(BIN)/ibinn sweep experiments/fashion-table.toml
+	$(BIN)/ibinn sweep experiments/fashion-gamma.toml
+	$(BIN)/python experiments/cifar10_8x8.py
+	$(BIN)/ibinn sweep experiments/sigma-8x8.toml
+	$(BIN)/ibinn sweep experiments/cifar10-base.toml
+	$(BIN)/python experiments/gather.py
+	$(BIN)/python docs/result_tables.py
+
+# To build/docs/index.html; a warning is an error.
+docs: .venv/installed-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
 clean:
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -69,6 +73,10 @@ clean:
 
 .venv/installed-bench: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench,explorer]'
+	touch $@ .venv/installed
+
+.venv/installed-docs: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs,explorer]'
 	touch $@ .venv/installed
 
 .venv/installed-test: .venv/bin/python pyproject.toml constraints.txt

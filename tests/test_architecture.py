@@ -32,6 +32,7 @@ ROW = {
     "prediction": 4,
     "export": 4.5,
     "estimator": 5,
+    "pretrained": 5.5,
     "explorer": 6,
     "cli": 7,
 }

@@ -257,6 +257,16 @@ def test_floats_up_to_1_are_no_images_of_0_to_255():
     assert_array_equal(model.predict(x.astype(float)), model.predict(x))
 
 
+def test_grey_images_come_with_a_channel_or_without(digit_arrays, on_digits):
+    x = digit_arrays[0][:5].reshape(5, 8, 8)
+    expected = on_digits.predict_proba(x)
+    assert_array_equal(on_digits.predict_proba(x[..., None]), expected)
+    assert_array_equal(on_digits.predict_proba(x[:, None]), expected)
+    assert on_digits.explain(x[0, ..., None]).text == on_digits.explain(x[0]).text
+    with pytest.raises(DataError, match="trained on"):
+        on_digits.predict(np.repeat(x[..., None], 3, axis=3))
+
+
 def test_samples_are_like_their_class(iris, on_iris):
     x, y = iris
     for k in range(3):

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ibinn.models.architectures import dense_flow, image_flow, paper_flow
     from ibinn.models.classifier import GenerativeClassifier
     from ibinn.objectives import class_nll, ib_loss, loss_x, loss_y
+    from ibinn.pretrained import load_pretrained
     from ibinn.training.batch_norm import refresh_batch_norm
 
 __version__ = "0.1.0.dev0"
@@ -27,6 +28,7 @@ __all__ = [
     "ib_loss",
     "image_flow",
     "keep_freed_memory",
+    "load_pretrained",
     "loss_x",
     "loss_y",
     "paper_flow",
@@ -46,6 +48,7 @@ HOME = {
     "ib_loss": "ibinn.objectives",
     "image_flow": "ibinn.models.architectures",
     "keep_freed_memory": "ibinn.allocator",
+    "load_pretrained": "ibinn.pretrained",
     "loss_x": "ibinn.objectives",
     "loss_y": "ibinn.objectives",
     "paper_flow": "ibinn.models.architectures",

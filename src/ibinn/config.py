@@ -18,6 +18,7 @@ Size = Literal["tiny", "small", "base", "paper"]
 Precision = Literal["float32", "bf16"]
 Priors = Literal["data", "uniform", "learned"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
+Pretrained = Literal["digits", "fashion_mnist", "cifar10"]
 
 GAMMA_METHODS = ("ibinn", "vib")  # those whose loss has the knob
 

@@ -308,7 +308,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Levels or row of one input, alone or in a batch of one."""
         check_is_fitted(self)
         x = np.asarray(x)
-        x = x[None] if x.ndim == len(self.form_.shape) else x
+        x = x[None] if x.ndim == len(self.form_.shape) or self.form_.fits(x.shape) else x
         if len(x) != 1:
             raise ValueError(f"one input is needed here, but there are {len(x)}; take X[:1]")
         raw = self.form_.raw(x)

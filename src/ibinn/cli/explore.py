@@ -15,7 +15,7 @@ import tyro
 from ibinn.cli.learn import Demo
 from ibinn.cli.terminal import note, one_line, progress
 from ibinn.cli.use import loaded
-from ibinn.config import Device
+from ibinn.config import Device, Pretrained
 from ibinn.files import MODEL
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ class Explore:
 
     run_folder: tyro.conf.Positional[Path | None] = None
     """What ibinn train or IBINNClassifier.save wrote; by default the runs below this folder are offered."""
+
+    pretrained: Pretrained | None = None
+    """Instead of a run: a trained model that comes with the package."""
 
     port: int | None = None
     """By default 8765, or any that is free."""
@@ -60,8 +63,10 @@ class Explore:
                 f"the page needs {error.name}, which is not installed; install it with: pip install "
                 f"'ibinn[explorer]'"
             ) from None
+        if self.run_folder and self.pretrained:
+            raise ValueError("give a run folder or --pretrained, not both")
         with listen(self.host, self.port) as sock:  # before anything slow: a mistake shows at once
-            folder = self.run_folder or offered(Path())
+            folder = self.run_folder or self.chosen()
             app = make_app(opened(folder, self), names_of(self.host))
             address = f"http://{shown(self.host)}:{sock.getsockname()[1]}/"
             if self.host not in (HERE, "localhost", "::1"):
@@ -71,6 +76,14 @@ class Explore:
                 threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
             with contextlib.suppress(KeyboardInterrupt):  # which is how it is meant to end
                 serve(app, sock)
+
+    def chosen(self) -> Path:
+        """The folder of a model that was not given by its folder."""
+        if self.pretrained is None:
+            return offered(Path())
+        from ibinn.pretrained import pretrained_folder
+
+        return pretrained_folder(self.pretrained)
 
 
 def opened(folder: Path, command: Explore) -> "Explorer":

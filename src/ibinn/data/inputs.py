@@ -50,9 +50,15 @@ class InputForm:
             return 0.0
         return self.n_values * math.log((self.levels - 1) / self.pixel_max)
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether one input may have this shape; a grey image may come with its channel or without."""
+        return shape == self.shape or (
+            self.is_images and without_channel(shape) == without_channel(self.shape)
+        )
+
     def raw(self, x: Array) -> Array:
         """Levels (N, H, W, C) uint8, or rows float64; DataError where x is of another shape or range."""
-        if tuple(x.shape[1:]) != self.shape:
+        if not self.fits(tuple(x.shape[1:])):
             raise DataError(
                 f"X has inputs of shape {tuple(x.shape[1:])} but the model was trained on {self.shape}"
             )
@@ -76,6 +82,13 @@ class InputForm:
         kind = np.dtype(self.dtype)
         x = (values if kind.kind == "f" else np.round(values)).astype(kind)
         return {"HW": x[..., 0], "HWC": x, "CHW": np.moveaxis(x, -1, 1)}[self.layout]
+
+
+def without_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """(H, W) of a grey image; any other shape as it is."""
+    if len(shape) == 3 and 1 in (shape[0], shape[2]):
+        return shape[:2] if shape[2] == 1 else shape[1:]
+    return shape
 
 
 def layout_of(x: Array) -> Layout:

@@ -1,6 +1,6 @@
-"""Puts the tables of benchmarks/results into the pages of docs that have a place for them, between markers.
+"""Puts the tables of benchmarks/results into the pages that have a place for them.
 
-python benchmarks/tables.py
+python docs/benchmark_tables.py
 """
 
 import json
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from turns import RESULTS
+from fill import DOCS, markdown, put
 
-DOCS = Path(__file__).parents[1] / "docs"
+RESULTS = DOCS.parent / "benchmarks" / "results"
 NETWORKS = {
     "paper": "the paper's network, 128 CIFAR images",
     "small": "`small`, 128 images of 28 x 28",
@@ -172,12 +172,6 @@ def large(result: dict[str, Any]) -> list[dict[str, Any]]:
     return [r for r in result["rows"] if r["classes"] == 1000]
 
 
-def markdown(rows: Iterable[list[str]]) -> str:
-    head, *body = rows
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def explorer(result: dict[str, Any]) -> str:
     rows = result["rows"]
     table = [["", *(f"`{r['name']}`" for r in rows)]]
@@ -202,10 +196,7 @@ def filled(page: Path, tables: Iterable[Callable[[dict[str, Any]], str]]) -> str
     for table in tables:
         path = RESULTS / f"{SOURCES.get(table.__name__, table.__name__)}.json"
         told = table(json.loads(path.read_text())) if path.exists() else "Not measured yet."
-        before, start, rest = text.partition(f"<!-- {table.__name__} -->\n")
-        _, end, after = rest.partition("<!-- end -->")
-        assert start, f"{page} has no place for {table.__name__}"
-        text = f"{before}{start}{told}\n{end}{after}"
+        text = put(text, table.__name__, told)
     return text
 
 

@@ -1,0 +1,22 @@
+"""Pages with places for what is measured: between <!-- NAME --> and <!-- end -->."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+
+
+def put(text: str, name: str, told: str) -> str:
+    """The text of a page with `told` at the place of this name."""
+    before, start, rest = text.partition(f"<!-- {name} -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    if not start or not end:
+        raise ValueError(f"there is no place <!-- {name} --> ... <!-- end -->")
+    return f"{before}{start}{told}\n{end}{after}"
+
+
+def markdown(rows: Iterable[list[str]]) -> str:
+    """A pipe table; the first row is its head."""
+    head, *body = rows
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

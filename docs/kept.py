@@ -1,0 +1,93 @@
+"""What is kept in results/, and estimates from it."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from fill import DOCS
+from scipy import stats
+
+KEPT = DOCS.parent / "results"
+Run = Mapping[str, Any]  # a results.json
+SETS = "*"  # in a path: the mean over the out-of-distribution sets, but for the control
+CONTROL = "jpeg"
+
+
+class Estimate(NamedTuple):
+    """A mean over n runs and its 95 % interval: Student's over seeds, or the bootstrap's over the test inputs."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+def runs_of(experiment: str) -> list[Run]:
+    """All that is kept of an experiment."""
+    return [read(file) for file in sorted((KEPT / experiment).glob("*/results.json"))]
+
+
+def read(file: Path) -> dict[str, Any]:
+    numbers: dict[str, Any] = json.loads(file.read_text())
+    return numbers
+
+
+def of(runs: Iterable[Run], method: str, gamma: float | str | None = None) -> list[Run]:
+    """Those of a method, and of a gamma if one is given, by seed."""
+    chosen = [run for run in runs if run["method"] == method and gamma in (None, run["gamma"])]
+    return sorted(chosen, key=lambda run: (str(run["gamma"]), run["seed"]))
+
+
+def paths(run: Run, path: str) -> list[str]:
+    """The path itself, or one for each set that its star stands for."""
+    sets = [name for name in run["ood"] if name != CONTROL]
+    return [path.replace(SETS, name) for name in sets] if SETS in path else [path]
+
+
+def at(run: Run, path: str) -> float | None:
+    """The number at a dotted path; None where the run has none."""
+    found = []
+    for one in paths(run, path):
+        value: Any = run
+        for key in one.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        found.append(value)
+    return None if None in found else fmean(found)
+
+
+def estimate(runs: Sequence[Run], path: str) -> Estimate | None:
+    values = [at(run, path) for run in runs]
+    numbers = [value for value in values if value is not None]
+    if not numbers or len(numbers) < len(values):
+        return None
+    if len(numbers) > 1:
+        half = stats.t.ppf(0.975, len(numbers) - 1) * standard_error(numbers)
+        return Estimate(fmean(numbers), fmean(numbers) - half, fmean(numbers) + half, len(numbers))
+    spans = [runs[0]["intervals"][one] for one in paths(runs[0], path)]
+    # Of a mean over sets: as if all erred together, which is the widest that it can be.
+    return Estimate(numbers[0], fmean(low for low, _ in spans), fmean(high for _, high in spans), 1)
+
+
+def standard_error(values: Sequence[float]) -> float:
+    return stdev(values) / len(values) ** 0.5
+
+
+def told(runs: Sequence[Run], path: str, digits: int = 2) -> str:
+    """Mean ± standard error over seeds, or the number of a single run, or a dash."""
+    values = [at(run, path) for run in runs]
+    numbers = [value for value in values if value is not None]
+    if not numbers or len(numbers) < len(values):
+        return "–"
+    mean = f"{fmean(numbers):.{digits}f}"
+    return mean if len(numbers) == 1 else f"{mean} ± {standard_error(numbers):.{digits}f}"
+
+
+def with_floor(runs: Sequence[Run], path: str = "calibration") -> str:
+    """The geometric mean of the calibration errors, and in brackets what a perfect model would show."""
+    floors = told(runs, f"{path}.floor.geo_mean.mean").split(" ")[0]
+    return f"{told(runs, f'{path}.geo_mean')} ({floors})"

@@ -1,0 +1,219 @@
+"""Puts the tables and claims of results/ into the README and the pages that have a place for them.
+
+python docs/result_tables.py
+
+Every number comes from a results.json, or from a file beside them that compares several runs.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+
+from claims import claims, practitioner
+from fill import DOCS, markdown, put
+from kept import KEPT, Run, at, of, read, runs_of, told, with_floor
+
+from ibinn.report.tables import caption, make_table, to_markdown
+
+MISSING = "Not trained yet."
+TABLE: dict[str, tuple[str, float | str | None]] = {  # rows: method and gamma
+    "IB-INN, γ = 1": ("ibinn", 1.0),
+    "IB-INN, only L_X (γ = 0)": ("ibinn", 0.0),
+    "IB-INN, only L_Y (γ → ∞)": ("ibinn", "inf"),
+    "class-NLL": ("class-nll", None),
+    "class-NLL + regul.": ("class-nll-fixed", None),
+    "VIB, γ = 1": ("vib", 1.0),
+    "ResNet": ("resnet", None),
+    "i-RevNet": ("irevnet", None),
+}
+AUROC = "ood.*.auroc."
+
+
+def overview(experiment: str) -> str:
+    """A row per method: what it reaches, on average over the sets of strange inputs."""
+    heads = ["model", "seeds", "error, %", "bits/dim", "calibration (floor), %", "entropy rise, nats"]
+    table = [[*heads, "AUROC typicality, %", "AUROC combined, %", "AUROC entropy, %", "min"]]
+    for name, (method, gamma) in TABLE.items():
+        if runs := of(runs_of(experiment), method, gamma):
+            table.append([name, str(len(runs)), *cells(runs, has_classes=gamma != 0.0)])
+    return markdown(table) if len(table) > 1 else MISSING
+
+
+def cells(runs: list[Run], has_classes: bool) -> list[str]:
+    classes = [told(runs, "error"), with_floor(runs), told(runs, "ood.*.entropy_increase")]
+    error, calibration, rise = classes if has_classes else ["–"] * 3
+    detection = [told(runs, f"{AUROC}{score}", 1) for score in ("typicality", "combined")]
+    detection.append(told(runs, f"{AUROC}entropy", 1) if has_classes else "–")
+    minutes = f"{fmean(run['train_seconds'] for run in runs) / 60:.0f}"
+    return [error, told(runs, "bits_per_dim"), calibration, rise, *detection, minutes]
+
+
+def fashion_overview() -> str:
+    return overview("fashion-table")
+
+
+def fashion_full() -> str:
+    """The paper's layout, with every set."""
+    runs = runs_of("fashion-table")
+    return f"{to_markdown(table := make_table(runs))}\n{caption(table)}" if runs else MISSING
+
+
+def fashion_scores() -> str:
+    """AUROC of every score on every set, for the IB-INN at gamma = 1."""
+    return scores_of(of(runs_of("fashion-table"), "ibinn", 1.0))
+
+
+def scores_of(runs: list[Run]) -> str:
+    if not runs:
+        return MISSING
+    sets = [*runs[0]["ood"]]
+    table = [["score", *sets]]
+    for score in runs[0]["ood"][sets[0]]["auroc"]:
+        table.append([f"`{score}`", *(told(runs, f"ood.{name}.auroc.{score}", 1) for name in sets)])
+    return markdown(table)
+
+
+def fashion_gamma() -> str:
+    runs = runs_of("fashion-gamma")
+    heads = ["γ", "IB-INN: error, %", "bits/dim", "calibration (floor), %", "entropy rise, nats"]
+    table = [
+        [*heads, "AUROC typicality, %", "VIB: error, %", "calibration (floor), %", "entropy rise, nats"]
+    ]
+    for gamma in sorted({run["gamma"] for run in runs}):
+        ours, vib = of(runs, "ibinn", gamma), of(runs, "vib", gamma)
+        row = [told(ours, "error"), told(ours, "bits_per_dim"), with_floor(ours)] if ours else ["–"] * 3
+        row += [told(ours, "ood.*.entropy_increase"), told(ours, f"{AUROC}typicality", 1)]
+        theirs = [told(vib, "error"), with_floor(vib), told(vib, "ood.*.entropy_increase")]
+        failed = vib and not vib[0]["converged"]
+        table.append([f"{gamma:g}", *row, *(["does not converge", "–", "–"] if failed else theirs)])
+    return markdown(table) if runs else MISSING
+
+
+def fashion_rivals() -> str:
+    """What a practitioner would take: a plain classifier, scaled, with the scores that go with it."""
+    runs = runs_of("fashion-table")
+    ibinn, resnet = of(runs, "ibinn", 1.0), of(runs, "resnet")
+    if not ibinn or not resnet:
+        return MISSING
+    sets = [*ibinn[0]["ood"]]
+    heads = ["model", "min", "error, %", "−log q(y\\|x)", "calibration (floor), %", "score"]
+    table = [[*heads, *(f"AUROC {name}" for name in sets), "mean"]]
+    table += rival("IB-INN, γ = 1", ibinn, ("typicality", "combined", "entropy"), sets, "")
+    table += rival("the same, scaled", ibinn, (), sets, "scaled.")
+    table += rival("ResNet", resnet, (), sets, "")
+    scores = ("max_softmax", "entropy", "energy", "mahalanobis", "knn")
+    table += rival("ResNet, scaled", resnet, scores, sets, "scaled.")
+    for file in sorted(KEPT.glob("fashion-ensemble*.json")):
+        many = read(file)
+        table += rival(f"{many['n_members']} ResNets, scaled", [many], scores, sets, "")
+    return markdown(table)
+
+
+def rival(
+    name: str, runs: list[Run], scores: tuple[str, ...], sets: list[str], where: str
+) -> list[list[str]]:
+    """A row per score; the first has the numbers of the classes too."""
+    minutes = f"{fmean(run['train_seconds'] for run in runs) / 60:.0f}"
+    path = f"{where}calibration"
+    first = [name, minutes, told(runs, "error"), told(runs, f"{where}nll_y", 3), with_floor(runs, path)]
+    rows = []
+    for number, score in enumerate(scores or ("",)):
+        areas = [told(runs, f"ood.{one}.auroc.{score}", 1) if score else "" for one in (*sets, "*")]
+        rows.append([*(first if not number else [""] * 5), f"`{score}`" if score else "", *areas])
+    return rows
+
+
+def cifar_overview() -> str:
+    return overview("cifar10-base")
+
+
+def cifar_scores() -> str:
+    return scores_of(of(runs_of("cifar10-base"), "ibinn", 1.0))
+
+
+def cifar_resnet_scores() -> str:
+    return scores_of(of(runs_of("cifar10-base"), "resnet"))
+
+
+def sigma() -> str:
+    runs = sorted(runs_of("sigma-8x8"), key=lambda run: run["sigma"])
+    table = [
+        [
+            "σ",
+            "σ/ΔX",
+            "error, %",
+            "calibration (floor), %",
+            "L_X, nats/dim",
+            "bits/dim, plug-in",
+            "CI(X, Z), nats/dim",
+        ]
+    ]
+    for run in runs:
+        rest = [
+            told([run], "error"),
+            with_floor([run]),
+            told([run], "loss_x", 3),
+            told([run], "bits_per_dim", 3),
+        ]
+        per_dim = at(run, "information.ci_xz")
+        ci = "–" if per_dim is None else f"{per_dim / run['n_dims']:.2f}"
+        table.append([f"{run['sigma']:g}", f"{256 * run['sigma']:.3g}", *rest, ci])
+    return markdown(table) if runs else MISSING
+
+
+def digits() -> str:
+    """The numbers that everybody gets, all digits."""
+    file = KEPT / "digits" / "results.json"
+    if not file.is_file():
+        return MISSING
+    run = read(file)
+    names = (
+        "error",
+        "bits_per_dim",
+        "nll_y",
+        "brier",
+        "entropy",
+        "calibration.geo_mean",
+        "scaled.temperature",
+    )
+    names += tuple(f"ood.{name}.auroc.combined" for name in run["ood"])
+    return markdown(
+        [["in `results.json`", "value"], *([f"`{name}`", repr(at(run, name))] for name in names)]
+    )
+
+
+def effort() -> str:
+    """Hours of training and where they were spent."""
+    everything = [run for name in EXPERIMENTS for run in runs_of(name)]
+    hours = sum(run["train_seconds"] for run in everything) / 3600
+    return f"{len(everything)} trainings, {hours:.1f} hours of training in all."
+
+
+EXPERIMENTS = ("fashion-table", "fashion-gamma", "cifar10-base", "sigma-8x8")
+PAGES: dict[str, tuple[Callable[[], str], ...]] = {
+    "../README.md": (fashion_overview,),
+    "results.md": (
+        *(fashion_overview, fashion_full, fashion_scores, fashion_gamma, fashion_rivals),
+        *(cifar_overview, cifar_scores, cifar_resnet_scores, sigma, claims, practitioner, effort),
+    ),
+    "reproduction.md": (digits,),
+}
+
+
+def filled(page: Path) -> str:
+    text = page.read_text()
+    for table in PAGES[
+        page.relative_to(DOCS).as_posix() if page.is_relative_to(DOCS) else f"../{page.name}"
+    ]:
+        text = put(text, table.__name__, table())
+    return text
+
+
+def main() -> None:
+    for name in PAGES:
+        page = (DOCS / name).resolve()
+        page.write_text(filled(page))
+
+
+if __name__ == "__main__":
+    main()

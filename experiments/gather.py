@@ -1,0 +1,108 @@
+"""From the runs of `make results` to what is kept in results/: numbers, comparisons over runs, figures.
+
+    python experiments/gather.py
+
+May be called at any time. Of each finished run runs/EXPERIMENT/RUN it copies config.toml, history.jsonl and
+results.json to results/EXPERIMENT/RUN. Figures and what compares runs are made when all runs are there.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ibinn.files import CONFIG, HISTORY, MODEL, RESULTS
+from ibinn.report.runs import report
+from ibinn.sweep.plan import plan, read_experiment
+
+HERE = Path(__file__).parent
+RUNS, KEPT = HERE.parent / "runs", HERE.parent / "results"
+EXPERIMENTS = ("fashion-table", "fashion-gamma", "cifar10-base", "sigma-8x8")
+OVER_RUNS = {  # figures that `ibinn report` draws
+    "fashion-gamma": ("gamma", "gamma_full", "latent", "samples", "interpolations"),
+    "sigma-8x8": ("sigma",),
+}
+OF_A_RUN = {  # figures that `ibinn evaluate` draws
+    ("fashion-table", "fashion_mnist-ibinn-gamma1-small-seed0"): (
+        "calibration",
+        "roc",
+        "trajectory",
+        "samples",
+    ),
+    ("fashion-table", "fashion_mnist-resnet-small-seed0"): ("calibration",),
+    ("fashion-table", "fashion_mnist-class-nll-small-seed0"): ("samples", "latent"),
+    ("cifar10-base", "cifar10-ibinn-gamma1-base-seed0"): (
+        *("calibration", "roc", "trajectory", "latent", "samples", "interpolations"),
+    ),
+}
+
+
+def planned(experiment: str) -> list[Path]:
+    """The folders of an experiment's runs, whether they are made or not."""
+    return [run.folder for run in plan(read_experiment(HERE / f"{experiment}.toml"), RUNS / experiment)]
+
+
+def is_finished(run: Path) -> bool:
+    return (run / MODEL).is_file() and (run / RESULTS).is_file()
+
+
+def copy(run: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (CONFIG, HISTORY, RESULTS):
+        shutil.copyfile(run / name, folder / name)
+
+
+def draw(experiment: str) -> None:
+    """The figures over all runs of an experiment."""
+    with tempfile.TemporaryDirectory() as drawn:
+        list(report([RUNS / experiment], Path(drawn), paper=False, score="typicality", note=print))
+        for name in OVER_RUNS[experiment]:
+            keep(Path(drawn, "figures", f"{name}.png"), experiment)
+
+
+def keep(figure: Path, prefix: str) -> None:
+    (KEPT / "figures").mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(figure, KEPT / "figures" / f"{prefix}-{figure.name}")
+
+
+def compare() -> None:
+    """What several models have to be at hand for."""
+    resnets = [run for run in planned("fashion-table") if "-resnet-" in run.name]
+    swept = [run for run in planned("fashion-gamma") if "-ibinn-" in run.name]
+    if not all(map(is_finished, resnets)):
+        return
+    for n in range(2, len(resnets) + 1):
+        call("ensemble.py", [*resnets[:n]], KEPT / f"fashion-ensemble{n}.json")
+    if all(map(is_finished, swept)):
+        call("generation.py", [resnets[0], *swept], KEPT / "fashion-generation.json")
+
+
+def call(script: str, runs: Sequence[Path], out: Path) -> None:
+    if not out.is_file():
+        subprocess.run([sys.executable, HERE / script, *runs, "--out", out], check=True)
+
+
+def main() -> None:
+    for experiment in EXPERIMENTS:
+        runs = planned(experiment)
+        for run in filter(is_finished, runs):
+            copy(run, KEPT / experiment / run.name)
+        if experiment in OVER_RUNS and all(map(is_finished, runs)):
+            draw(experiment)
+    for (experiment, name), figures in OF_A_RUN.items():
+        if is_finished(RUNS / experiment / name):
+            for figure in figures:
+                keep(RUNS / experiment / name / "figures" / f"{figure}.png", f"{experiment}-{short(name)}")
+    if is_finished(RUNS / "digits"):
+        copy(RUNS / "digits", KEPT / "digits")
+    compare()
+
+
+def short(name: str) -> str:
+    return name.split("-", 1)[1].removesuffix("-seed0").removesuffix("-small").removesuffix("-base")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What a model makes up, judged by a ResNet that never saw it; and where its classes lie in the latent space.
+
+    python experiments/generation.py JUDGE RUN RUN ... --out FILE
+
+JUDGE is the folder of a ResNet's run on the same data. An image counts as lifelike if its features are as near to
+those of training images as 95 % of held-out images' are: the ResNet's nearest-neighbour score has p > 0.05.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ibinn.checkpoint import Run, load_run
+from ibinn.data.dataset import Array, Dataset, Part
+from ibinn.data.sources import load
+from ibinn.evaluation import ALPHA, means_with_intervals, read_test, splits_of
+from ibinn.exploration import decoded, encoded
+from ibinn.feature_scores import FeatureScores, feature_scores, fit_feature_scores
+from ibinn.models.classifier import GenerativeClassifier
+from ibinn.models.pipeline import chunks
+
+N = 2000  # images of each kind
+
+
+class Judge:
+    def __init__(self, run: Run, dataset: Dataset) -> None:
+        self.pipeline = run.pipeline
+        fitted = fit_feature_scores(run.pipeline, dataset, splits_of(run, dataset))
+        assert isinstance(fitted, FeatureScores), "the judge is a plain classifier"
+        self.fitted = fitted
+
+    def lifelike(self, images: Array) -> NDArray[np.float64]:
+        """1 or 0, (N,)."""
+        score = {"knn": feature_scores(self.pipeline, images, self.fitted)["knn"]}
+        return (self.fitted.p_values(score)["knn"] > ALPHA).astype(np.float64)
+
+    def called(self, images: Array) -> NDArray[np.int64]:
+        return self.pipeline.outputs(images).log_q_y.argmax(1)
+
+
+def latents(run: Run, x: Array) -> Tensor:
+    return torch.cat([encoded(run.pipeline, chunk) for _, chunk in chunks(x, 500)])
+
+
+def images_of(run: Run, z: Tensor) -> Array:
+    return np.concatenate([decoded(run.pipeline, part) for part in torch.split(z, 500)])
+
+
+def pairs(y: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of n pairs of inputs, the two of each of different classes."""
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(len(y), size=(2, 2 * n))
+    apart = np.flatnonzero(y[first] != y[second])[:n]
+    return first[apart], second[apart]
+
+
+@torch.no_grad()
+def generation(run: Run, test: Part, judge: Judge) -> dict[str, Any]:
+    """Shares in percent with their intervals, and distances in the latent space."""
+    model = run.pipeline.model
+    assert isinstance(model, GenerativeClassifier)
+    y = torch.arange(N) % len(run.class_names)
+    samples = images_of(run, model.mixture.sample(y, 1.0, torch.Generator().manual_seed(0)).detach())
+    z = latents(run, test.x)
+    first, second = pairs(test.y, N)
+    middles = images_of(run, (z[first] + z[second]) / 2)
+    told, intervals = means_with_intervals(
+        {
+            "samples_lifelike": (judge.lifelike(samples), 100.0),
+            "samples_of_their_class": ((judge.called(samples) == y.numpy()).astype(np.float64), 100.0),
+            "middles_lifelike": (judge.lifelike(middles), 100.0),
+        }
+    )
+    return {
+        "gamma": run.config.gamma,
+        "method": run.config.method,
+        **told,
+        **offsets(model, z, test.y),
+        "intervals": intervals,
+    }
+
+
+@torch.no_grad()
+def offsets(model: GenerativeClassifier, z: Tensor, y: NDArray[np.int64]) -> dict[str, float]:
+    """How far the mean of a class's z lies from its mu, averaged over classes.
+
+    offset_by_chance: what that would be if z were drawn from the mixture; mu_apart: mean distance of two mu.
+    """
+    mu, n_dims = model.mixture.mu.detach(), z.shape[1]
+    members = [z[torch.from_numpy(np.flatnonzero(y == k))] for k in range(len(mu))]
+    offset = [float((m.mean(0) - mu[k]).norm()) for k, m in enumerate(members)]
+    chance = [(n_dims / len(m)) ** 0.5 for m in members]
+    return {
+        "offset": float(np.mean(offset)),
+        "offset_by_chance": float(np.mean(chance)),
+        "mu_apart": float(torch.pdist(mu).mean()),
+        "sq_distance_per_dim": float(np.mean([(m - mu[k]).square().mean() for k, m in enumerate(members)])),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("judge", type=Path)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    run = load_run(options.judge)
+    dataset = load(run.config.data)
+    judge, test = Judge(run, dataset), read_test(run, dataset)
+    with torch.no_grad():
+        rows = {folder.name: generation(load_run(folder), test, judge) for folder in options.runs}
+        real = judge.lifelike(test.x)
+    told = {"n": N, "judge": options.judge.name, "test_lifelike": 100 * float(real.mean()), "runs": rows}
+    options.out.write_text(json.dumps(told, indent=1) + "\n")
+    for name, row in rows.items():
+        print(
+            f"{name}: samples {row['samples_lifelike']:.1f} %, middles {row['middles_lifelike']:.1f} % lifelike"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The models that come with the package: whole, small, and as good as results/ says."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import requests
+import torch
+from serving import serving
+from sklearn.datasets import load_digits
+
+import ibinn
+from ibinn.checkpoint import RunError, load_run
+from ibinn.cli import main
+from ibinn.data.sources import load
+from ibinn.evaluation import read_test
+from ibinn.pretrained import HERE, SUMS, load_pretrained, pretrained_folder
+
+NAMES = [line.split()[1].split("/")[0] for line in (HERE / SUMS).read_text().splitlines()]
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_is_whole_small_and_answers(name):
+    folder = pretrained_folder(name)
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 5_000_000
+    clf = load_pretrained(name, "cpu")
+    assert clf.gamma == 1.0
+    results = json.loads((folder / "results.json").read_text())
+    assert list(clf.classes_) == results["classes"]
+    x, y = clf.sample(20)
+    assert clf.predict(x).shape == y.shape == (20,)
+    p = clf.typicality(x)
+    assert ((p > 0) & (p <= 1)).all()
+    assert torch.get_default_dtype() == torch.float64  # loading changes nothing
+
+
+def test_digits_are_told_as_well_as_published():
+    run, digits = load_run(pretrained_folder("digits")), load("digits")
+    test = read_test(run, digits)
+    error = 100 * np.mean(run.pipeline.outputs(test.x).log_q_y.argmax(1) != test.y)
+    published = json.loads(
+        (Path(__file__).parent.parent / "results" / "digits" / "results.json").read_text()
+    )
+    assert error == pytest.approx(published["error"], abs=0.3)  # another machine may round one digit away
+    clf = ibinn.load_pretrained("digits")
+    images = load_digits().images.astype(np.uint8)
+    assert (clf.predict(images) == load_digits().target.astype(str)).mean() > 0.97
+    assert np.mean(clf.typicality(16 - images) <= 0.05) > 0.9
+
+
+def test_an_unknown_name_and_a_damaged_file_are_told(tmp_path, monkeypatch, capsys):
+    with pytest.raises(RunError, match=r"no pretrained model 'cats'; there are .*digits"):
+        load_pretrained("cats")
+    shutil.copytree(HERE, tmp_path / "copy", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    monkeypatch.setattr("ibinn.pretrained.HERE", tmp_path / "copy")
+    file = tmp_path / "copy" / "digits" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(RunError, match="damaged; install ibinn again"):
+        load_pretrained("digits")
+    with pytest.raises(SystemExit) as end:
+        main(["explore", "--pretrained", "digits", "--no-browser"])
+    assert end.value.code == 2
+    assert "install ibinn again" in capsys.readouterr().err
+
+
+def test_the_page_of_a_pretrained_model_opens_without_its_data():
+    with serving("--pretrained=fashion_mnist") as (address, _):
+        about = requests.get(f"{address}api/about", timeout=20).json()
+        assert about["classes"][0] == "T-shirt/top"
+
+
+def test_a_run_and_a_pretrained_model_at_once_are_one_too_many(tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["explore", str(tmp_path), "--pretrained", "digits"])
+    assert end.value.code == 2
+    assert "not both" in capsys.readouterr().err
+
+
+def test_sums_are_those_of_sha256sum():
+    for line in (HERE / SUMS).read_text().splitlines():
+        total, file = line.split("  ")
+        assert hashlib.sha256((HERE / file).read_bytes()).hexdigest() == total

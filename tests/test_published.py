@@ -1,0 +1,173 @@
+"""What is published in results/: pages hold its numbers, and the programs that compare runs are right."""
+
+import dataclasses
+import json
+from pathlib import Path
+from statistics import fmean, stdev
+
+import benchmark_tables
+import cifar10_8x8
+import ensemble
+import generation
+import numpy as np
+import pytest
+import result_tables
+import torch
+from kept import Estimate, at, estimate
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+from trainings import few_digits, trained
+
+from ibinn.data.ood import ood_set
+from ibinn.evaluation import read_test
+from ibinn.results import has_fields
+
+ROOT = Path(__file__).parent.parent
+RESULTS = sorted((ROOT / "results").glob("*/*/results.json"))
+
+
+@pytest.mark.parametrize("name", result_tables.PAGES)
+def test_a_page_holds_what_the_results_say(name):
+    page = (ROOT / "docs" / name).resolve()
+    assert result_tables.filled(page) == page.read_text(), "run python docs/result_tables.py"
+
+
+@pytest.mark.parametrize("name", benchmark_tables.PAGES)
+def test_a_page_holds_what_the_benchmarks_say(name):
+    page = ROOT / "docs" / name
+    told = benchmark_tables.filled(page, benchmark_tables.PAGES[name])
+    assert told == page.read_text(), "run python docs/benchmark_tables.py"
+
+
+def rows_of(text, name):
+    """The cells of the table at a place of a page, by its first column; the heads under ''."""
+    block = text.split(f"<!-- {name} -->\n")[1].split("<!-- end -->")[0]
+    lines = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in block.splitlines()
+        if line.startswith("|")
+    ]
+    return {"": lines[0], **{line[0]: line for line in lines[2:]}}
+
+
+def test_the_table_in_the_readme_is_that_of_the_files():
+    """Once more, by other means."""
+    rows = rows_of((ROOT / "README.md").read_text(), "fashion_overview")
+    found = {}
+    for file in RESULTS:
+        run = json.loads(file.read_text())
+        if file.parts[-3] == "fashion-table":
+            found.setdefault((run["method"], run["gamma"]), []).append(run)
+    for name, setup in {"IB-INN, γ = 1": ("ibinn", 1.0), "ResNet": ("resnet", None)}.items():
+        runs = found.get(setup)
+        if not runs:
+            assert name not in rows
+            continue
+        told = dict(zip(rows[""], rows[name], strict=True))
+        errors = [run["error"] for run in runs]
+        again = f"{fmean(errors):.2f}"
+        if len(runs) > 1:
+            again += f" ± {np.std(errors, ddof=1) / np.sqrt(len(errors)):.2f}"
+        assert told["error, %"] == again
+        areas = [fmean(ood["auroc"]["entropy"] for ood in run["ood"].values()) for run in runs]
+        assert told["AUROC entropy, %"].split(" ")[0] == f"{fmean(areas):.1f}"
+
+
+@pytest.mark.parametrize("file", RESULTS, ids=lambda file: file.parts[-2])
+def test_results_are_whole_and_kept_with_what_made_them(file):
+    run = json.loads(file.read_text())
+    assert has_fields(run)
+    assert run["train_seconds"] < 60 * {"fashion-table": 20, "fashion-gamma": 8, "cifar10-base": 100}.get(
+        file.parts[-3], 10
+    )
+    assert not run["ood_left_out"]
+    history = file.with_name("history.jsonl").read_text().splitlines()
+    assert f"seed = {run['seed']}" in file.with_name("config.toml").read_text()
+    assert len(history) > 1
+
+
+def test_estimates_are_students_over_seeds_and_the_bootstraps_else():
+    def run(seed, error):
+        ood = {name: {"auroc": {"nll": error + i}} for i, name in enumerate(("noise", "jpeg", "mnist"))}
+        spans = {
+            "error": [error - 1, error + 2],
+            "ood.noise.auroc.nll": [0, 1],
+            "ood.mnist.auroc.nll": [2, 5],
+        }
+        return {"seed": seed, "error": error, "ood": ood, "intervals": spans}
+
+    runs = [run(0, 1.0), run(1, 2.0), run(2, 6.0)]
+    low, high = stats.t.interval(0.95, 2, fmean([1, 2, 6]), stdev([1, 2, 6]) / 3**0.5)
+    assert estimate(runs, "error") == pytest.approx(Estimate(3.0, low, high, 3))
+    assert estimate(runs[:1], "error") == Estimate(1.0, 0.0, 3.0, 1)
+    assert at(runs[0], "ood.*.auroc.nll") == 2.0  # the control is left out
+    assert estimate(runs[:1], "ood.*.auroc.nll") == Estimate(2.0, 1.0, 3.0, 1)
+    assert estimate(runs, "bits_per_dim") is None
+
+
+def test_small_cifar_is_the_mean_of_squares():
+    x = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype(np.uint8)
+    small = cifar10_8x8.reduced(x)
+    assert small.shape == (3, 8, 8, 3)
+    assert small.dtype == np.uint8
+    assert small[1, 2, 5, 0] == round(x[1, 8:12, 20:24, 0].mean())
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """With a test part of its own, which is the same for all seeds."""
+    some = few_digits(700)
+    return dataclasses.replace(
+        some, train=some.train.take(np.arange(500)), test=some.train.take(np.arange(500, 700))
+    )
+
+
+@pytest.fixture(scope="module")
+def resnets(digits, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("resnets")
+    return [trained(folder / str(seed), digits, method="resnet", seed=seed, epochs=3) for seed in (0, 1)]
+
+
+def test_an_ensemble_averages_scaled_probabilities(digits, resnets):
+    numbers = ensemble.evaluate(resnets, digits)
+    test = read_test(resnets[0], digits)
+    noisy = ood_set("noise", test.x, digits.levels)
+    members = [ensemble.member(run, digits, {"test": test.x, "noise": noisy}) for run in resnets]
+    p = np.mean([np.exp(m["test"][0]) for m in members], axis=0)
+    assert numbers["error"] == pytest.approx(100 * np.mean(p.argmax(1) != test.y))
+    assert numbers["nll_y"] == pytest.approx(-np.log(p[np.arange(len(p)), test.y]).mean())
+    inside, outside = (np.mean([m[name][1]["knn"] for m in members], axis=0) for name in ("test", "noise"))
+    truth = np.repeat([0, 1], [len(inside), len(outside)])
+    assert numbers["ood"]["noise"]["auroc"]["knn"] == pytest.approx(
+        100 * roc_auc_score(truth, np.concatenate([inside, outside]))
+    )
+    alone = ensemble.evaluate(resnets[:1], digits)
+    raw = resnets[0].pipeline.outputs(test.x).log_q_y
+    assert alone["error"] == pytest.approx(100 * np.mean(raw.argmax(1) != test.y))
+    assert alone["train_seconds"] == resnets[0].facts["train_seconds"]
+
+
+def test_generation_is_judged_by_the_resnet_and_offsets_are_those_of_the_mixture(digits, resnets, tmp_path):
+    judge, test = generation.Judge(resnets[0], digits), read_test(resnets[0], digits)
+    assert judge.lifelike(test.x).mean() > 0.8
+    assert (
+        judge.lifelike(np.random.default_rng(0).integers(0, 17, test.x.shape).astype(np.uint8)).mean() < 0.8
+    )
+    run = trained(tmp_path / "run", digits, epochs=2)
+    row = generation.generation(run, test, judge)
+    assert 0 <= row["samples_lifelike"] <= 100
+    z = generation.latents(run, test.x).numpy()
+    mu = run.pipeline.model.mixture.mu.detach().numpy()
+    gaps = [np.linalg.norm(z[test.y == k].mean(0) - mu[k]) for k in range(10)]
+    assert row["offset"] == pytest.approx(np.mean(gaps), rel=1e-5)
+    drawn = generation.offsets(
+        run.pipeline.model, run.pipeline.model.mixture.sample(few := torch.arange(5000) % 10), few.numpy()
+    )
+    assert drawn["offset"] == pytest.approx(drawn["offset_by_chance"], rel=0.1)
+
+
+def test_pairs_are_of_different_classes():
+    y = np.arange(300) % 3
+    first, second = generation.pairs(y, 100)
+    assert len(first) == 100
+    assert (y[first] != y[second]).all()
