@@ -69,6 +69,35 @@ def test_rotations_are_uniform():
     assert_close(draws.var(0), torch.full((3, 3), 1 / 3), atol=0.03, rtol=0)
 
 
+@pytest.mark.parametrize("shape", [(3,), (3, 4, 5)])
+def test_a_mix_that_starts_from_data_makes_it_white(shape):
+    torch.manual_seed(0)
+    x = torch.einsum("ij,bj...->bi...", torch.eye(3) + 0.3, torch.randn(500, *shape)) + 7
+    layer = AffineMix(3, scale=0.5)
+    layer.start_from(x)
+    z, log_det = layer(x)
+    pixels = z.movedim(1, 0).flatten(1)
+    assert_close(torch.cov(pixels, correction=0), 0.25 * torch.eye(3), atol=2e-4, rtol=2e-4)
+    assert_close(pixels.mean(1), torch.zeros(3), atol=1e-5, rtol=0)
+    assert_close(layer.rotation @ layer.rotation.T, torch.eye(3))
+    assert_close(layer.inverse(z), x, atol=1e-4, rtol=1e-5)
+    # det cov(z) = det cov(x) exp(2 log|det|), the log-determinant of one pixel
+    per_pixel = log_det[0] / (z[0].numel() / 3)
+    logdet = [torch.logdet(torch.cov(v.movedim(1, 0).flatten(1))) for v in (x, z)]
+    assert_close(logdet[1] - logdet[0], 2 * per_pixel, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_channels_that_do_not_vary_are_not_blown_up(n):
+    layer = AffineMix(3)
+    x = torch.tensor([0.0, 5.0, 1.0]).expand(n, 3).clone()
+    x[:, 2] += torch.arange(n)  # with one row nothing varies
+    layer.start_from(x)
+    z, log_det = layer(x)
+    assert z.abs().max() < 100
+    assert log_det.isfinite().all()
+
+
 def test_drawing_a_mix_leaves_torchs_generator_alone():
     torch.manual_seed(1)
     expected = torch.randn(3)

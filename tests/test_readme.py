@@ -12,6 +12,10 @@ def examples():
     return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
 
 
+def test_there_are_two_examples_that_run():  # a third needs a test here
+    assert len(examples()) == 2
+
+
 def test_first_example_flags_a_wine_of_another_grower():
     done = subprocess.run([sys.executable, "-c", examples()[0]], capture_output=True, text=True, check=True)
     assert "do not trust it" in done.stdout

@@ -99,11 +99,16 @@ def test_the_configuration_holds_everything_and_settings_change_it(tmp_path):
     words = (
         f"train digits --out {tmp_path / 'run'} --epochs 1 --gamma inf --seed 3 --set recipe.optimizer=sgd"
     )
-    main([*words.split(), "recipe.learning_rate=0.01", "network.widths=[8,9]"])
+    together = [
+        "network.blocks=[1]",
+        "network.widths=[9]",
+        "network.dropouts=[0]",
+    ]  # each alone would not fit
+    main([*words.split(), "recipe.learning_rate=0.01", *together])
     config = read_config(tmp_path / "run" / "config.toml")
     assert (config.gamma, config.seed, config.recipe.epochs) == (np.inf, 3, 1)
     assert (config.recipe.learning_rate, config.recipe.optimizer) == (0.01, "sgd")
-    assert config.network.widths == (8, 9)
+    assert (config.network.blocks, config.network.widths) == ((1,), (9,))
 
 
 def test_mistakes_are_one_sentence(tmp_path, capsys):

@@ -90,6 +90,7 @@ class Recipe:
     learning_rate is the peak; the means get mu_rate times it. clip is for the norm of the gradient, smoothing for
     the labels; ema is the memory of the moving average, 0 for none. When the validation loss has not fallen
     for `patience` epochs training stops, and the best epoch is kept; with patience 0 the last one is.
+    normalise: "whiten" also starts the model close to linear discriminant analysis, see training/start.py.
     """
 
     epochs: int

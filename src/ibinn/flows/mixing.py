@@ -11,6 +11,7 @@ from ibinn.flows.fused import Mix, call, is_cheap, is_plain, scale_and_shift_gra
 from ibinn.precision import as_default, autocast_off, full_precision
 
 NARROW = 4  # channels up to which several pixels are mixed in one row
+LEAST_VARIANCE = 1e-4  # of a principal component, as a share of the mean one
 
 
 class Scaled(Bijection):
@@ -124,7 +125,24 @@ class AffineMix(Scaled):
 
     def __init__(self, n_channels: int, seed: int = 0, scale: float = 1.0, learned: bool = True) -> None:
         super().__init__(n_channels, scale, learned)
+        self.scale = scale
         self.register_buffer("rotation", random_orthogonal(n_channels, seed))
+
+    @torch.no_grad()
+    def start_from(self, x: Tensor) -> None:
+        """Mix by the principal components of x: channels leave uncorrelated, with mean 0 and deviation `scale`.
+
+        Components that hardly vary are not blown up: LEAST_VARIANCE of the mean variance is added to each.
+        """
+        pixels = full_precision(x).movedim(1, 0).flatten(1).cpu().double()  # not all devices have float64
+        variance, components = torch.linalg.eigh(torch.cov(pixels, correction=0).reshape(len(pixels), -1))
+        # Their signs are arbitrary: the largest entry of each is made positive.
+        rotation = (components * components.gather(0, components.abs().argmax(0)[None]).sign()).T
+        variance = variance.clamp_min(0) + max(LEAST_VARIANCE * float(variance.mean()), 1e-30)
+        stretch = self.scale * variance.rsqrt()
+        self.rotation.copy_(rotation)
+        self.log_scale.copy_(stretch.log())
+        self.shift.copy_(-stretch * (rotation @ pixels.mean(1)))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         check_input(self, x, self.n_channels)

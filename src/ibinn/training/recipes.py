@@ -30,7 +30,7 @@ NETWORKS: dict[Size, Network] = {
     "tiny": replace(SMALL, blocks=(4, 4), widths=(32, 64), dense_blocks=4, dense_width=128),
     "small": SMALL,
     "base": replace(
-        SMALL, blocks=(8, 12, 12), widths=(48, 96, 128), dropouts=(0.0, 0.0, 0.0), dense_width=512
+        SMALL, blocks=(4, 8, 8), widths=(32, 96, 128), dropouts=(0.0, 0.0, 0.0), dense_width=128
     ),
     "paper": PAPER,
 }
@@ -52,7 +52,7 @@ OURS = Recipe(
 RECIPES: dict[Size, Recipe] = {
     "tiny": replace(OURS, epochs=40, batch_size=64, ema=0.98),
     "small": OURS,
-    "base": replace(OURS, epochs=60, flip=True, crop=2),
+    "base": replace(OURS, epochs=23, learning_rate=1e-3, normalise="whiten", flip=True, crop=2),
     "paper": Recipe(
         epochs=450,
         batch_size=128,
@@ -90,9 +90,8 @@ def configure(dataset: Dataset, n_train: int, size: Size | None = None, **settin
                 "the paper's network is for images; for a table use --size tiny, small or base"
             )
         network = replace(network, blocks=(), widths=(), dropouts=(), dense_blocks=8)
-        recipe = replace(recipe, flip=False, crop=0, normalise="standard")
-        if dataset.shape[0] <= LARGEST_ROTATION:
-            recipe = replace(recipe, normalise="whiten")
+        few = dataset.shape[0] <= LARGEST_ROTATION
+        recipe = replace(recipe, flip=False, crop=0, normalise="whiten" if few else "standard")
     batch_size = max(2, min(recipe.batch_size, n_train // 8))
     if size != "paper":
         epochs = max(recipe.epochs, math.ceil(MIN_STEPS / max(1, n_train // batch_size)))
@@ -105,10 +104,11 @@ def configure(dataset: Dataset, n_train: int, size: Size | None = None, **settin
 
 def override(config: RunConfig, settings: tuple[str, ...]) -> RunConfig:
     """config with settings such as "recipe.learning_rate=0.01" or "network.blocks=[4, 4]"; values are TOML."""
+    values: dict[str, dict[str, Any]] = {"network": {}, "recipe": {}}
     for setting in settings:
         path, equals, text = setting.partition("=")
         section, _, key = path.strip().partition(".")
-        if not equals or section not in ("network", "recipe"):
+        if not equals or section not in values:
             raise ConfigError(
                 f"{setting!r} is no setting; write recipe.KEY=VALUE or network.KEY=VALUE, as in "
                 f"recipe.learning_rate=0.001"
@@ -117,9 +117,13 @@ def override(config: RunConfig, settings: tuple[str, ...]) -> RunConfig:
         known = [field.name for field in fields(part)]
         if key not in known:
             raise ConfigError(f"{section} has no setting {key!r}; {nearest(key, known)}")
-        value = parse_value(type(part), key, text)
-        config = replace(config, **{section: replace(part, **{key: value})})
-    return config
+        values[section][key] = parse_value(type(part), key, text)
+    # All at once: several that must agree may change together.
+    return replace(
+        config,
+        network=replace(config.network, **values["network"]),
+        recipe=replace(config.recipe, **values["recipe"]),
+    )
 
 
 def halvings(network: Network, n_channels: int) -> int:

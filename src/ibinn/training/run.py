@@ -38,13 +38,14 @@ from ibinn.files import CONFIG, MODEL, lock
 from ibinn.flows.base import Chain
 from ibinn.metrics.classification import brier, log_loss, wrong
 from ibinn.metrics.ood import fit_reference
-from ibinn.models.classifier import GenerativeClassifier, evaluation_mode
+from ibinn.models.classifier import evaluation_mode
 from ibinn.models.methods import Objective, build_model
 from ibinn.models.pipeline import Floats, Pipeline, Preprocess, chunks
 from ibinn.training.batch_norm import refresh_batch_norm
 from ibinn.training.distributed import ALONE, Team
 from ibinn.training.loop import Loop, Position, Validation, Watcher, finite_or_none
 from ibinn.training.recipes import halvings
+from ibinn.training.start import start_white
 
 LARGEST_INPUT = 2**16  # values per input: the network's dense part and the means grow with them
 
@@ -193,7 +194,7 @@ class Trainer:
             model = build_model(config, preprocess.shape, len(dataset.class_names), priors)
         self.pipeline = Pipeline(preprocess, model).to(device)
         if config.recipe.normalise == "whiten":
-            start_means(self.pipeline, dataset.train, splits.train)
+            start_white(self.pipeline, dataset.train, splits.train)
         self.n_dims = preprocess.n_dims
         self.n_parameters = sum(p.numel() for p in self.pipeline.parameters())
 
@@ -361,8 +362,6 @@ def check_settings(config: RunConfig, dataset: Dataset) -> None:
         if recipe.normalise == "equalise":
             raise ConfigError("only images can be equalised; for a table use recipe.normalise=whiten")
         return
-    if recipe.normalise == "whiten":
-        raise ConfigError("only tables can be whitened; for images use recipe.normalise=equalise")
     if not config.network.blocks:
         raise ConfigError(
             "images need at least one resolution in network.blocks, as in network.blocks=[4,4]"
@@ -392,23 +391,6 @@ def class_weights(config: RunConfig, dataset: Dataset, rows: Rows) -> Any:
     if config.priors == "data":
         return class_shares(dataset, rows)
     return config.priors if isinstance(config.priors, tuple) else None
-
-
-@torch.no_grad()
-def start_means(pipeline: Pipeline, part: Part, rows: Rows) -> None:
-    """Put the means, where they are learned, on those of the classes' latents before training.
-
-    Whitened rows and a flow that starts close to a rotation make this linear discriminant analysis.
-    """
-    model = pipeline.model
-    if not isinstance(model, GenerativeClassifier) or not isinstance(model.mixture.mu, nn.Parameter):
-        return
-    with evaluation_mode(model):
-        z = torch.cat(
-            [model.encode(pipeline.prepared(part.x[some])[0])[0] for _, some in chunks(rows, 500)]
-        )
-    for k in np.unique(part.y[rows]).tolist():
-        model.mixture.mu[k] = z[torch.from_numpy(part.y[rows] == k).to(z.device)].mean(0)
 
 
 def class_shares(dataset: Dataset, rows: Rows) -> Any:

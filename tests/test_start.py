@@ -1,0 +1,60 @@
+"""Where training starts: flows on images that begin as the best linear model of them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from ibinn.data.dataset import Dataset, Part
+from ibinn.data.sources import load
+from ibinn.data.splits import split
+from ibinn.training.recipes import configure
+from ibinn.training.run import Trainer
+
+
+def gaussian_images(n=3000, side=8):
+    """Patches of 2 x 2 pixels, each a draw from one Gaussian, and the entropy of that in bits/dim."""
+    rng, d, half = np.random.default_rng(0), 12, side // 2
+    components, _ = np.linalg.qr(rng.normal(size=(d, d)))
+    cov = (components * np.geomspace(2, 30, d) ** 2) @ components.T
+    patches = rng.multivariate_normal(np.full(d, 128), cov, size=(n, half, half)).round().clip(0, 255)
+    x = patches.reshape(n, half, half, 2, 2, 3).transpose(0, 1, 3, 2, 4, 5).reshape(n, side, side, 3)
+    part = Part(x.astype(np.uint8), np.arange(n) % 2)
+    entropy = 0.5 * np.linalg.slogdet(2 * np.pi * np.e * cov)[1] / d / np.log(2)
+    return Dataset("gaussian", part, None, ("a", "b"), 256), entropy
+
+
+def bits_at_the_start(dataset, normalise, method="ibinn"):
+    splits = split(dataset, 0)
+    config = configure(
+        dataset, len(splits.train), method=method, gamma=1.0, seed=0, priors="data", precision="float32"
+    )
+    config = dataclasses.replace(config, recipe=dataclasses.replace(config.recipe, normalise=normalise))
+    pipeline = Trainer(config, dataset, splits).pipeline
+    with torch.no_grad():
+        pipeline.model.mixture.mu.zero_()
+    return pipeline.bits_per_dim(pipeline.outputs(dataset.train.x[splits.validation]).log_q_x).mean()
+
+
+def test_a_whitened_flow_starts_as_the_gaussian_that_the_images_are_from():
+    dataset, entropy = gaussian_images()
+    assert bits_at_the_start(dataset, "whiten") == pytest.approx(entropy, abs=0.05)
+    assert bits_at_the_start(dataset, "standard") > entropy + 0.3
+
+
+def test_on_digits_too_it_starts_ahead():
+    digits = load("digits")
+    assert bits_at_the_start(digits, "whiten") < bits_at_the_start(digits, "standard") - 0.5
+
+
+@pytest.mark.parametrize("method", ["resnet", "irevnet", "vib", "class-nll"])
+def test_every_method_can_start_so(method):
+    digits = load("digits")
+    splits = split(digits, 0)
+    config = configure(
+        digits, len(splits.train), method=method, gamma=1.0, seed=0, priors="data", precision="float32"
+    )
+    config = dataclasses.replace(config, recipe=dataclasses.replace(config.recipe, normalise="whiten"))
+    pipeline = Trainer(config, digits, splits).pipeline
+    assert np.isfinite(pipeline.outputs(digits.train.x[splits.validation]).log_q_y).all()
