@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import platform
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -55,26 +53,10 @@ def best_of_turns(script: str, contenders: dict[str, tuple[str, ...]], rounds: i
     return best
 
 
-def machine() -> dict[str, Any]:
-    import torch
-
-    return {
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-
-
-def processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
 def save(name: str, rows: Iterable[dict[str, Any]], **settings: Any) -> None:
     """To results/<name>.json."""
+    from ibinn.machine import machine  # imports torch, which the processes that only wait need not
+
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps({"machine": machine(), **settings, "rows": list(rows)}, indent=1)
     (RESULTS / f"{name}.json").write_text(text + "\n")

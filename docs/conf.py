@@ -14,9 +14,8 @@ release = version = ibinn.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["screenshots.py"]
 
-myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"

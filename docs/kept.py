@@ -1,6 +1,7 @@
 """What is kept in results/, and estimates from it."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -10,9 +11,11 @@ from fill import DOCS
 from scipy import stats
 
 KEPT = DOCS.parent / "results"
+EXPERIMENTS = ("fashion-table", "fashion-gamma", "cifar10-base", "sigma-8x8")
 Run = Mapping[str, Any]  # a results.json
 SETS = "*"  # in a path: the mean over the out-of-distribution sets, but for the control
 CONTROL = "jpeg"
+MISSING = "Not trained yet."
 
 
 class Estimate(NamedTuple):
@@ -63,14 +66,19 @@ def at(run: Run, path: str) -> float | None:
 def estimate(runs: Sequence[Run], path: str) -> Estimate | None:
     values = [at(run, path) for run in runs]
     numbers = [value for value in values if value is not None]
-    if not numbers or len(numbers) < len(values):
+    if not numbers or len(numbers) < len(values) or not all(map(math.isfinite, numbers)):
         return None
     if len(numbers) > 1:
-        half = stats.t.ppf(0.975, len(numbers) - 1) * standard_error(numbers)
-        return Estimate(fmean(numbers), fmean(numbers) - half, fmean(numbers) + half, len(numbers))
+        return estimate_of(numbers)
     spans = [runs[0]["intervals"][one] for one in paths(runs[0], path)]
     # Of a mean over sets: as if all erred together, which is the widest that it can be.
     return Estimate(numbers[0], fmean(low for low, _ in spans), fmean(high for _, high in spans), 1)
+
+
+def estimate_of(values: Sequence[float]) -> Estimate:
+    """The mean of several with Student's interval."""
+    half = stats.t.ppf(0.975, len(values) - 1) * standard_error(values)
+    return Estimate(fmean(values), fmean(values) - half, fmean(values) + half, len(values))
 
 
 def standard_error(values: Sequence[float]) -> float:

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
-from claims import claims, practitioner
+from claims import FEATURES, claims, practitioner
 from fill import DOCS, markdown, put
-from kept import KEPT, Run, at, of, read, runs_of, told, with_floor
+from kept import EXPERIMENTS, KEPT, MISSING, Run, at, of, read, runs_of, told, with_floor
 
 from ibinn.report.tables import caption, make_table, to_markdown
 
-MISSING = "Not trained yet."
 TABLE: dict[str, tuple[str, float | str | None]] = {  # rows: method and gamma
     "IB-INN, γ = 1": ("ibinn", 1.0),
     "IB-INN, only L_X (γ = 0)": ("ibinn", 0.0),
@@ -100,12 +99,11 @@ def fashion_rivals() -> str:
     table = [[*heads, *(f"AUROC {name}" for name in sets), "mean"]]
     table += rival("IB-INN, γ = 1", ibinn, ("typicality", "combined", "entropy"), sets, "")
     table += rival("the same, scaled", ibinn, (), sets, "scaled.")
-    table += rival("ResNet", resnet, (), sets, "")
-    scores = ("max_softmax", "entropy", "energy", "mahalanobis", "knn")
-    table += rival("ResNet, scaled", resnet, scores, sets, "scaled.")
-    for file in sorted(KEPT.glob("fashion-ensemble*.json")):
+    table += rival("ResNet", resnet, FEATURES, sets, "")
+    table += rival("the same, scaled", resnet, (), sets, "scaled.")
+    if (file := KEPT / "fashion-ensemble.json").is_file():
         many = read(file)
-        table += rival(f"{many['n_members']} ResNets, scaled", [many], scores, sets, "")
+        table += rival(f"{many['n_members']} ResNets, scaled", [many], FEATURES, sets, "")
     return markdown(table)
 
 
@@ -184,12 +182,22 @@ def digits() -> str:
 
 def effort() -> str:
     """Hours of training and where they were spent."""
-    everything = [run for name in EXPERIMENTS for run in runs_of(name)]
-    hours = sum(run["train_seconds"] for run in everything) / 3600
-    return f"{len(everything)} trainings, {hours:.1f} hours of training in all."
+    hours = {
+        name: (len(runs), sum(run["train_seconds"] for run in runs) / 3600)
+        for name in EXPERIMENTS
+        if (runs := runs_of(name))
+    }
+    if not hours:
+        return MISSING
+    machine = read(KEPT / "machine.json")
+    parts = ", ".join(f"`{name}` {n} in {time:.1f}" for name, (n, time) in hours.items())
+    return (
+        f"{sum(n for n, _ in hours.values())} trainings in {sum(time for _, time in hours.values()):.1f} hours: "
+        f"{parts}. Machine: {machine['processor']}, {machine['cores']} cores, no GPU; Python {machine['python']}, "
+        f"torch {machine['torch']}; bfloat16 in the subnets."
+    )
 
 
-EXPERIMENTS = ("fashion-table", "fashion-gamma", "cifar10-base", "sigma-8x8")
 PAGES: dict[str, tuple[Callable[[], str], ...]] = {
     "../README.md": (fashion_overview,),
     "results.md": (

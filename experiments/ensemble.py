@@ -9,7 +9,7 @@ feature scores are fitted on its own training split. All have the same test spli
 import argparse
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from scipy.special import logsumexp
 
 from ibinn.checkpoint import Run, load_run
 from ibinn.data.dataset import Dataset
-from ibinn.data.ood import OOD_SETS, ood_set, usual_sets
+from ibinn.data.ood import OOD_SETS, ood_set
 from ibinn.data.sources import load
 from ibinn.evaluation import calibrated, means_with_intervals, read_test, splits_of, told_interval
 from ibinn.feature_scores import feature_scores, fit_feature_scores
+from ibinn.files import RESULTS
 from ibinn.metrics.bootstrap import resampled_ranks, resampled_sums
 from ibinn.metrics.classification import brier, entropy, log_loss, wrong
 from ibinn.metrics.roc import auroc_of, fpr95_of, ranks
@@ -56,14 +57,11 @@ def together(members: list[Answers], name: str) -> tuple[Floats, dict[str, Float
     return log_q_y, scores
 
 
-def evaluate(runs: list[Run], dataset: Dataset) -> dict[str, Any]:
-    """The numbers as in results.json."""
+def evaluate(runs: list[Run], dataset: Dataset, names: Sequence[str]) -> dict[str, Any]:
+    """The numbers as in results.json, on these sets of strange inputs."""
     assert dataset.test is not None, "without a test part the splits differ, and with them the test inputs"
     test = read_test(runs[0], dataset)
-    sets = {
-        n: ood_set(n, test.x, dataset.levels or 256, n=len(test))
-        for n in usual_sets(dataset.name, dataset.shape)
-    }
+    sets = {name: ood_set(name, test.x, dataset.levels or 256, n=len(test)) for name in names}
     members = [member(run, dataset, {"test": test.x, **sets}) for run in runs]
     log_q_y, inside = together(members, "test")
     told, intervals = means_with_intervals(
@@ -106,7 +104,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     runs = [load_run(folder) for folder in options.runs]
-    numbers = evaluate(runs, load(runs[0].config.data))
+    alone = json.loads((options.runs[0] / RESULTS).read_text())
+    numbers = evaluate(runs, load(runs[0].config.data), [*alone["ood"]])
     options.out.write_text(json.dumps(numbers, indent=1) + "\n")
     print(f"{len(runs)} ResNets: error {numbers['error']:.2f} %; written to {options.out}")
 

@@ -6,6 +6,7 @@ May be called at any time. Of each finished run runs/EXPERIMENT/RUN it copies co
 results.json to results/EXPERIMENT/RUN. Figures and what compares runs are made when all runs are there.
 """
 
+import json
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ibinn.files import CONFIG, HISTORY, MODEL, RESULTS
+from ibinn.machine import machine
 from ibinn.report.runs import report
 from ibinn.sweep.plan import plan, read_experiment
 
@@ -73,14 +75,14 @@ def compare() -> None:
     swept = [run for run in planned("fashion-gamma") if "-ibinn-" in run.name]
     if not all(map(is_finished, resnets)):
         return
-    for n in range(2, len(resnets) + 1):
-        call("ensemble.py", [*resnets[:n]], KEPT / f"fashion-ensemble{n}.json")
+    call("ensemble.py", resnets, KEPT / "fashion-ensemble.json")
     if all(map(is_finished, swept)):
         call("generation.py", [resnets[0], *swept], KEPT / "fashion-generation.json")
 
 
 def call(script: str, runs: Sequence[Path], out: Path) -> None:
-    if not out.is_file():
+    trained = max((run / MODEL).stat().st_mtime for run in runs)
+    if not out.is_file() or out.stat().st_mtime < trained:
         subprocess.run([sys.executable, HERE / script, *runs, "--out", out], check=True)
 
 
@@ -98,6 +100,7 @@ def main() -> None:
     if is_finished(RUNS / "digits"):
         copy(RUNS / "digits", KEPT / "digits")
     compare()
+    (KEPT / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n")
 
 
 def short(name: str) -> str:

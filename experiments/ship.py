@@ -7,6 +7,7 @@ is shipped.
 """
 
 import argparse
+import dataclasses
 import hashlib
 import shutil
 import subprocess
@@ -14,22 +15,37 @@ import sys
 import tempfile
 from pathlib import Path
 
-import torch
-
-from ibinn.checkpoint import of_group, read_tensors, write_tensors
+from ibinn.checkpoint import load_run, read_config, read_tensors, save_run, write_tensors
+from ibinn.data.dataset import Dataset
+from ibinn.data.sources import load
+from ibinn.evaluation import splits_of
 from ibinn.files import CONFIG, MODEL, RESULTS
+from ibinn.metrics.ood import fit_reference
 from ibinn.pretrained import HERE, SUMS
+from ibinn.training.run import held_out_numbers
 
 MOST_BYTES = 5_000_000
 
 
-def halved(path: Path) -> None:
-    """The weights of the model in half precision; nothing else."""
-    tensors, about = read_tensors(path)
-    weights = {f"pipeline.{name}" for name in of_group(tensors, "pipeline") if name.startswith("model.")}
-    half = {k: v.half() if k in weights and v.dtype == torch.float32 else v for k, v in tensors.items()}
+def halved(folder: Path, dataset: Dataset) -> None:
+    """The weights in half precision, and the p-values that belong to them; scales and rotations stay."""
+    run = load_run(folder)
+    model, splits = run.pipeline.model, splits_of(run, dataset)
+    weights = {name: p for name, p in model.named_parameters() if p.ndim > 1}
+    for weight in weights.values():
+        weight.data = weight.data.half().float()
+    validation, calibration = (dataset.train.take(rows) for rows in (splits.validation, splits.calibration))
+    held_out = run.pipeline.evidence(calibration.x)
+    reference = fit_reference(
+        run.pipeline.evidence(validation.x), held_out, run.pipeline.preprocess.n_dims, calibration.y
+    )
+    facts = run.facts | {"held_out": held_out_numbers(held_out.log_q_y, calibration.y)}
+    save_run(folder, dataclasses.replace(run, reference=reference, facts=facts))
+    tensors, about = read_tensors(folder / MODEL)
     del about["format"]
-    write_tensors(path, half, about)
+    names = {f"pipeline.model.{name}" for name in weights}
+    half = {name: value.half() if name in names else value for name, value in tensors.items()}
+    write_tensors(folder / MODEL, half, about)
 
 
 def ship(run: Path, name: str) -> Path:
@@ -39,7 +55,7 @@ def ship(run: Path, name: str) -> Path:
         for file in (CONFIG, MODEL, RESULTS):
             shutil.copyfile(run / file, here / file)
         if (here / MODEL).stat().st_size > MOST_BYTES:
-            halved(here / MODEL)
+            halved(here, load(read_config(here / CONFIG).data))
             subprocess.run([sys.executable, "-m", "ibinn.cli", "evaluate", here], check=True)
         size = (here / MODEL).stat().st_size
         if size > MOST_BYTES:
@@ -52,7 +68,7 @@ def ship(run: Path, name: str) -> Path:
 
 
 def write_sums() -> None:
-    files = sorted(HERE.glob(f"*/{MODEL}"))
+    files = sorted(file for file in HERE.glob("*/*") if file.name in (CONFIG, MODEL, RESULTS))
     sums = (
         f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.relative_to(HERE).as_posix()}\n" for f in files
     )

@@ -11,6 +11,7 @@ ROW = {
     "precision": -1,
     "files": -1,
     "units": -1,
+    "machine": -1,
     "config": 0,
     "data": 0,
     "metrics": 0,

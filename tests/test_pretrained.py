@@ -8,18 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import requests
+import ship
 import torch
+from numpy.testing import assert_allclose
 from serving import serving
 from sklearn.datasets import load_digits
+from trainings import few_digits, trained
 
 import ibinn
 from ibinn.checkpoint import RunError, load_run
 from ibinn.cli import main
 from ibinn.data.sources import load
-from ibinn.evaluation import read_test
+from ibinn.evaluation import read_test, splits_of
 from ibinn.pretrained import HERE, SUMS, load_pretrained, pretrained_folder
 
-NAMES = [line.split()[1].split("/")[0] for line in (HERE / SUMS).read_text().splitlines()]
+NAMES = sorted({line.split()[1].split("/")[0] for line in (HERE / SUMS).read_text().splitlines()})
 pytestmark = pytest.mark.usefixtures("own_places")
 
 
@@ -80,6 +83,29 @@ def test_a_run_and_a_pretrained_model_at_once_are_one_too_many(tmp_path, capsys)
         main(["explore", str(tmp_path), "--pretrained", "digits"])
     assert end.value.code == 2
     assert "not both" in capsys.readouterr().err
+
+
+def test_half_precision_keeps_rotations_and_has_p_values_of_its_own(tmp_path):
+    digits = few_digits()
+    whole = trained(tmp_path / "run", digits)
+    n_bytes = (tmp_path / "run" / "model.safetensors").stat().st_size
+    ship.halved(tmp_path / "run", digits)
+    run = load_run(tmp_path / "run")
+    assert (tmp_path / "run" / "model.safetensors").stat().st_size < n_bytes
+    for (name, was), now in zip(
+        whole.pipeline.model.state_dict().items(), run.pipeline.model.state_dict().values(), strict=True
+    ):
+        rounded = (
+            was.half().float()
+            if name in dict(run.pipeline.model.named_parameters()) and was.ndim > 1
+            else was
+        )
+        torch.testing.assert_close(now, rounded, rtol=0, atol=0)
+    held_out = digits.train.x[splits_of(run, digits).calibration]
+    nll = -run.pipeline.evidence(held_out).log_q_x / 64  # per pixel
+    assert_allclose(np.sort(run.reference.calibration["nll"]), np.sort(nll))
+    with pytest.raises(AssertionError):
+        assert_allclose(np.sort(whole.reference.calibration["nll"]), np.sort(nll))
 
 
 def test_sums_are_those_of_sha256sum():

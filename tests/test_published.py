@@ -129,7 +129,7 @@ def resnets(digits, tmp_path_factory):
 
 
 def test_an_ensemble_averages_scaled_probabilities(digits, resnets):
-    numbers = ensemble.evaluate(resnets, digits)
+    numbers = ensemble.evaluate(resnets, digits, ["noise", "inverted"])
     test = read_test(resnets[0], digits)
     noisy = ood_set("noise", test.x, digits.levels)
     members = [ensemble.member(run, digits, {"test": test.x, "noise": noisy}) for run in resnets]
@@ -141,7 +141,7 @@ def test_an_ensemble_averages_scaled_probabilities(digits, resnets):
     assert numbers["ood"]["noise"]["auroc"]["knn"] == pytest.approx(
         100 * roc_auc_score(truth, np.concatenate([inside, outside]))
     )
-    alone = ensemble.evaluate(resnets[:1], digits)
+    alone = ensemble.evaluate(resnets[:1], digits, ["noise"])
     raw = resnets[0].pipeline.outputs(test.x).log_q_y
     assert alone["error"] == pytest.approx(100 * np.mean(raw.argmax(1) != test.y))
     assert alone["train_seconds"] == resnets[0].facts["train_seconds"]

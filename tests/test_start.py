@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ibinn.data.dataset import Dataset, Part
 from ibinn.data.sources import load
@@ -25,16 +26,21 @@ def gaussian_images(n=3000, side=8):
     return Dataset("gaussian", part, None, ("a", "b"), 256), entropy
 
 
-def bits_at_the_start(dataset, normalise, method="ibinn"):
+def at_the_start(dataset, normalise, method="ibinn"):
     splits = split(dataset, 0)
     config = configure(
         dataset, len(splits.train), method=method, gamma=1.0, seed=0, priors="data", precision="float32"
     )
     config = dataclasses.replace(config, recipe=dataclasses.replace(config.recipe, normalise=normalise))
-    pipeline = Trainer(config, dataset, splits).pipeline
+    return Trainer(config, dataset, splits)
+
+
+def bits_at_the_start(dataset, normalise):
+    trainer = at_the_start(dataset, normalise)
+    pipeline, rows = trainer.pipeline, trainer.splits.validation
     with torch.no_grad():
         pipeline.model.mixture.mu.zero_()
-    return pipeline.bits_per_dim(pipeline.outputs(dataset.train.x[splits.validation]).log_q_x).mean()
+    return pipeline.bits_per_dim(pipeline.outputs(dataset.train.x[rows]).log_q_x).mean()
 
 
 def test_a_whitened_flow_starts_as_the_gaussian_that_the_images_are_from():
@@ -48,13 +54,23 @@ def test_on_digits_too_it_starts_ahead():
     assert bits_at_the_start(digits, "whiten") < bits_at_the_start(digits, "standard") - 0.5
 
 
+def test_the_means_start_at_their_classes():
+    digits = load("digits")
+    trainer = at_the_start(digits, "whiten")
+    rows, model = trainer.splits.train, trainer.pipeline.model
+    with torch.no_grad():
+        z = model.encode(trainer.pipeline.prepared(digits.train.x[rows])[0])[0].numpy()
+    means = np.stack([z[digits.train.y[rows] == k].mean(0) for k in range(10)])
+    np.testing.assert_allclose(model.mixture.mu.detach().numpy(), means, atol=1e-4)
+    x, y = (v[trainer.splits.validation] for v in (digits.train.x, digits.train.y))
+    linear = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
+    linear.fit(digits.train.x[rows].reshape(len(rows), -1), digits.train.y[rows])
+    wrong = np.mean(trainer.pipeline.outputs(x).log_q_y.argmax(1) != y)
+    assert wrong < 2 * np.mean(linear.predict(x.reshape(len(x), -1)) != y) + 0.05  # about a linear model
+
+
 @pytest.mark.parametrize("method", ["resnet", "irevnet", "vib", "class-nll"])
 def test_every_method_can_start_so(method):
     digits = load("digits")
-    splits = split(digits, 0)
-    config = configure(
-        digits, len(splits.train), method=method, gamma=1.0, seed=0, priors="data", precision="float32"
-    )
-    config = dataclasses.replace(config, recipe=dataclasses.replace(config.recipe, normalise="whiten"))
-    pipeline = Trainer(config, digits, splits).pipeline
-    assert np.isfinite(pipeline.outputs(digits.train.x[splits.validation]).log_q_y).all()
+    trainer = at_the_start(digits, "whiten", method)
+    assert np.isfinite(trainer.pipeline.outputs(digits.train.x[trainer.splits.validation]).log_q_y).all()

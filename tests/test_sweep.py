@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kept
 import numpy as np
 import pytest
 from hypothesis import given
@@ -222,7 +223,7 @@ TABLE = {("ibinn", gamma) for gamma in (0.0, 0.1, 1.0, 10.0, float("inf"))}
 TABLE |= {(method, None) for method in ("class-nll", "class-nll-fixed", "resnet", "irevnet")}
 
 
-RESULTS = ("fashion-table", "fashion-gamma", "cifar10-base", "sigma-8x8")  # what make results runs
+RESULTS = kept.EXPERIMENTS  # what make results runs
 OTHERS = [path.stem for path in sorted(EXPERIMENTS.glob("*.toml")) if path.stem not in RESULTS]
 
 

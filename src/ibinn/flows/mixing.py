@@ -118,7 +118,7 @@ class AffineMix(Scaled):
     """z = exp(log_scale) * (Q x) + shift: a fixed orthogonal mix, then a scale and shift per channel.
 
     Q, a "soft permutation", is drawn from a seed, uniformly (Haar): its log|det| is 0, its inverse the transpose.
-    All is one matrix product. learned=False keeps `scale` and a zero shift for ever.
+    All is one matrix product. learned=False keeps scale and shift as they start: `scale` and 0, or from data.
     """
 
     rotation: Tensor

@@ -1,4 +1,4 @@
-"""Trained models that come with the package: run folders with checksums. docs/results.md tells what they reach."""
+"""Trained models that come with the package: run folders with checksums; results.json tells what each reaches."""
 
 import hashlib
 from pathlib import Path
@@ -23,11 +23,14 @@ def load_pretrained(name: str, device: str = "auto") -> "IBINNClassifier":
 
 def pretrained_folder(name: str) -> Path:
     """The run folder of a model that comes with the package; RunError if it is unknown or damaged."""
-    lines = (line.split() for line in (HERE / SUMS).read_text(encoding="utf-8").splitlines())
-    known = {file.removesuffix(f"/{MODEL}"): total for total, file in lines}
-    if name not in known:
+    sums = dict(line.split()[::-1] for line in (HERE / SUMS).read_text(encoding="utf-8").splitlines())
+    if f"{name}/{MODEL}" not in sums:
+        known = [file.removesuffix(f"/{MODEL}") for file in sums if file.endswith(MODEL)]
         raise RunError(f"there is no pretrained model {name!r}; there are {', '.join(known)}")
-    path = HERE / name / MODEL
-    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != known[name]:
-        raise RunError(f"{path} is missing or damaged; install ibinn again")
-    return path.parent
+    for file, total in sums.items():
+        path = HERE / file
+        if file.startswith(f"{name}/") and (
+            not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != total
+        ):
+            raise RunError(f"{path} is missing or damaged; install ibinn again")
+    return HERE / name

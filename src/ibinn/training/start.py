@@ -14,7 +14,7 @@ from ibinn.flows.mixing import ActNorm, AffineMix
 from ibinn.models.classifier import GenerativeClassifier, evaluation_mode
 from ibinn.models.pipeline import Pipeline, chunks
 
-MOST_VALUES = 20_000_000  # of the images that are looked at: some 100 MB
+MOST_VALUES = 20_000_000  # of the images that are looked at: half a gigabyte for their covariance
 
 
 @torch.no_grad()

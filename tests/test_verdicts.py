@@ -1,0 +1,179 @@
+"""The rules that judge the claims of the paper, on made-up results: worlds in which they hold, and fail."""
+
+import json
+
+import claims
+import kept
+import numpy as np
+import pytest
+import result_tables
+
+GAMMAS = (0.02, 0.074, 0.27, 1.0, 3.7, 14.0, 50.0)
+SIGMAS = (0.0001, 0.00028, 0.00077, 0.0022, 0.006, 0.017, 0.046, 0.13, 0.36, 1.0)
+SCORES = ("typicality", "combined", "entropy", "max_softmax", "energy", "mahalanobis", "knn")
+
+
+def made(method, gamma=None, seed=0, error=10.0, bits=3.4, geo=1.5, rise=0.3, area=80.0, **more):
+    """A results.json, as far as the pages read it, with intervals of 1 % to either side."""
+    run = {
+        "method": method,
+        "gamma": gamma,
+        "seed": seed,
+        "converged": True,
+        "train_seconds": 60.0,
+        "n_dims": 192,
+        "error": error + 0.001 * seed,
+        "bits_per_dim": bits,
+        "loss_x": -3.0,
+        "nll_y": 0.3,
+        "calibration": {"geo_mean": geo + 0.001 * seed, "floor": {"geo_mean": {"mean": 1.0}}},
+        "information": {"ci_xz": 1.0},
+        "scaled": {"nll_y": 0.3, "calibration": {"geo_mean": geo, "floor": {"geo_mean": {"mean": 1.0}}}},
+        "ood": {
+            name: {"entropy_increase": rise, "auroc": dict.fromkeys(SCORES, area)}
+            for name in ("noise", "mnist")
+        },
+        **more,
+    }
+    numbers = {"error": error, "bits_per_dim": bits, "loss_x": run["loss_x"], "calibration.geo_mean": geo}
+    numbers |= {f"ood.{name}.entropy_increase": rise for name in run["ood"]}
+    numbers |= {f"ood.{name}.auroc.{score}": area for name in run["ood"] for score in SCORES}
+    run["intervals"] = {
+        path: None if v is None else [v - 0.01 * abs(v), v + 0.01 * abs(v)] for path, v in numbers.items()
+    }
+    return run
+
+
+def world(good):
+    """Results of all experiments: such that every claim holds, or none."""
+    sign = 1 if good else -1
+    table = [made("ibinn", 1.0, s, rise=0.3 + 0.1 * sign, geo=1.5 - 0.4 * sign) for s in range(3)]
+    for method, gamma in (("resnet", None), ("class-nll", None), ("vib", 1.0)):
+        error = 30.0 if good and method == "class-nll" else 9.0
+        bits = 3.2 if good else 3.9
+        table += [made(method, gamma, s, error=error, bits=bits, area=80.0 - 5 * sign) for s in range(3)]
+    table += [
+        made("ibinn", 0.0, bits=3.2 if good else 2.2, area=80.0 - 5 * sign),
+        made("ibinn", "inf", error=9.0 if good else 5.0),
+        made("class-nll-fixed"),
+        made("irevnet", error=9.05, geo=1.5 if good else 2.0, rise=0.3 if good else 0.5),
+    ]
+    sweep = []
+    for n, gamma in enumerate(GAMMAS):
+        sweep.append(made("ibinn", gamma, error=12 - sign * 0.5 * n, bits=3.4 + sign * 0.2 * n, geo=1.5))
+        sweep.append(made("vib", gamma, error=12 - sign * 0.5 * n - sign, geo=1.5 + 0.5 * sign))
+    sigmas = [
+        made(
+            "ibinn",
+            0.2,
+            sigma=s,
+            error=20.0 if good and s < 1e-3 else 20 + 5 * n,
+            loss_x=-3.0 + (not good) * n,
+        )
+        for n, s in enumerate(SIGMAS)
+    ]
+    rows = {}
+    for n, gamma in enumerate(GAMMAS):
+        lifelike = {"samples_lifelike": 80.0 - 10 * n, "middles_lifelike": 80.0 - n}
+        if not good:
+            lifelike = dict(zip(lifelike, [*lifelike.values()][::-1], strict=True))
+        rows[f"gamma{gamma}"] = {
+            "gamma": gamma,
+            **lifelike,
+            "offset": 3.0 if good else 0.5,
+            "offset_by_chance": 0.5,
+            "mu_apart": 10.0,
+            "intervals": {what: [value - 1, value + 1] for what, value in lifelike.items()},
+        }
+    generation = {"test_lifelike": 95.0, "runs": rows}
+    return {"fashion-table": table, "fashion-gamma": sweep, "sigma-8x8": sigmas}, generation
+
+
+def write(folder, experiments, generation=None):
+    for name, runs in experiments.items():
+        for number, run in enumerate(runs):
+            (folder / name / str(number)).mkdir(parents=True)
+            (folder / name / str(number) / "results.json").write_text(json.dumps(run))
+    if generation:
+        (folder / "fashion-generation.json").write_text(json.dumps(generation))
+    (folder / "machine.json").write_text(
+        json.dumps({"processor": "P", "cores": 2, "python": "3", "torch": "2"})
+    )
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    for module in (kept, claims, result_tables):
+        monkeypatch.setattr(module, "KEPT", tmp_path)
+    return tmp_path
+
+
+def verdicts():
+    return {text[3]: text.split("*")[5] for text in claims.claims().split("\n\n")}
+
+
+def test_all_hold_where_they_should_and_none_where_they_should_not(place):
+    write(place, *world(good=True))
+    assert verdicts() == dict.fromkeys("abcdefghi", claims.HELD)
+    assert "only L_Y" in claims.claims()
+
+
+def test_none_holds_where_none_should(place):
+    write(place, *world(good=False))
+    assert verdicts() == dict.fromkeys("abcdefghi", claims.NOT)
+
+
+def test_without_results_nothing_is_claimed(place):
+    assert verdicts() == dict.fromkeys("abcdefghi", kept.MISSING)
+    assert claims.practitioner() == kept.MISSING
+
+
+def test_what_is_not_finite_or_did_not_learn_cannot_be_judged(place):
+    experiments, generation = world(good=True)
+    for run in experiments["fashion-table"]:
+        if run["gamma"] == "inf":
+            run["ood"]["noise"]["entropy_increase"] = None
+        if run["method"] == "vib":
+            run["converged"] = False
+    write(place, experiments, generation)
+    told = verdicts()
+    assert "not finite" in told["g"]
+    assert "did not learn" in told["b"]
+    assert "Cannot be judged" in told["d"]
+
+
+def test_a_difference_within_the_intervals_is_told_as_such(place):
+    experiments, generation = world(good=True)
+    for run in experiments["fashion-table"]:
+        if run["method"] == "class-nll-fixed":
+            run["calibration"]["geo_mean"] = 1.105
+            run["intervals"]["calibration.geo_mean"] = [1.0, 1.2]
+    write(place, experiments, generation)
+    assert verdicts()["b"] == claims.LIKELY
+
+
+def test_the_other_tables_have_a_row_for_what_is_there(place):
+    experiments, generation = world(good=True)
+    write(place, experiments, generation)
+    lines = result_tables.fashion_gamma().splitlines()
+    assert len(lines) == 2 + len(GAMMAS)
+    assert lines[2].split(" | ")[1] == "12.00"
+    assert lines[2].split(" | ")[6] == "11.00"
+    assert len(result_tables.sigma().splitlines()) == 2 + len(SIGMAS)
+    rivals = result_tables.fashion_rivals()
+    assert "`knn` | 75.0 ± 0.0 | 75.0 ± 0.0 | 75.0 ± 0.0" in rivals
+    assert f"{sum(map(len, experiments.values()))} trainings" in result_tables.effort()
+    told = claims.practitioner()
+    assert "combined" in told
+    assert "noise 80.0 against 75.0" in told
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_a_ratio_has_the_interval_of_two_errors_that_add(n):
+    """By simulation: log-normal numbers whose spread is what their intervals say."""
+    rng = np.random.default_rng(n)
+    top, bottom = (np.exp(rng.normal(mean, 0.05, 200_000)) for mean in (np.log(n), 0.0))
+    spans = [kept.Estimate(np.median(x), *np.quantile(x, [0.025, 0.975]), 1) for x in (top, bottom)]
+    told = claims.ratio(*spans)
+    expected = np.quantile(100 * (top / bottom - 1), [0.025, 0.975])
+    assert [told.low, told.high] == pytest.approx(expected, rel=0.02)
