@@ -3,7 +3,8 @@
     python experiments/gather.py
 
 May be called at any time. Of each finished run runs/EXPERIMENT/RUN it copies config.toml, history.jsonl and
-results.json to results/EXPERIMENT/RUN. Figures and what compares runs are made when all runs are there.
+results.json to results/EXPERIMENT/RUN. Figures of numbers are drawn from what results/ then holds, so that the runs
+may come from several machines; what takes the models is made when all that it compares are in runs/.
 """
 
 import json
@@ -14,18 +15,22 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ibinn.files import CONFIG, HISTORY, MODEL, RESULTS
+import numpy as np
+
+from ibinn.data.ood import ood_set
+from ibinn.data.sources import load
+from ibinn.files import CONFIG, HISTORY, MODEL, RESULTS, write_whole
 from ibinn.machine import machine
-from ibinn.report.runs import report
+from ibinn.report.pictures import draw_contact_sheet
+from ibinn.report.runs import rendered, report
 from ibinn.sweep.plan import plan, read_experiment
 
 HERE = Path(__file__).parent
 RUNS, KEPT = HERE.parent / "runs", HERE.parent / "results"
 EXPERIMENTS = ("fashion-table", "fashion-gamma", "cifar10-base", "sigma-8x8")
-OVER_RUNS = {  # figures that `ibinn report` draws
-    "fashion-gamma": ("gamma", "gamma_full", "latent", "samples", "interpolations"),
-    "sigma-8x8": ("sigma",),
-}
+NUMBERS = {"fashion-gamma": ("gamma", "gamma_full"), "sigma-8x8": ("sigma",)}  # figures of `ibinn report`
+PICTURES = {"fashion-gamma": ("latent", "samples", "interpolations")}  # of the same, with the IB-INNs at hand
+SETS = ("fashion-table", "cifar10-base")  # a figure of the strange inputs
 OF_A_RUN = {  # figures that `ibinn evaluate` draws
     ("fashion-table", "fashion_mnist-ibinn-gamma1-small-seed0"): (
         "calibration",
@@ -56,12 +61,24 @@ def copy(run: Path, folder: Path) -> None:
         shutil.copyfile(run / name, folder / name)
 
 
-def draw(experiment: str) -> None:
-    """The figures over all runs of an experiment."""
+def draw(runs: Sequence[Path], figures: Sequence[str], experiment: str) -> None:
+    """Figures over several runs of an experiment."""
     with tempfile.TemporaryDirectory() as drawn:
-        list(report([RUNS / experiment], Path(drawn), paper=False, score="typicality", note=print))
-        for name in OVER_RUNS[experiment]:
+        list(report(runs, Path(drawn), paper=False, score="typicality", note=print))
+        for name in figures:
             keep(Path(drawn, "figures", f"{name}.png"), experiment)
+
+
+def draw_sets(experiment: str, results: Path) -> None:
+    """Test images beside the strange inputs that a run was tried on."""
+    run = json.loads(results.read_text())
+    dataset = load(run["dataset"])
+    assert dataset.test is not None
+    inliers = np.asarray(dataset.test.x[:16])
+    sheets = {"test images": inliers}
+    sheets |= {name: ood_set(name, inliers, run["levels"], n=len(inliers)) for name in run["ood"]}
+    files = rendered("sets", lambda: draw_contact_sheet(sheets, levels=run["levels"]))
+    write_whole(KEPT / "figures" / f"{experiment}-sets.png", files["sets.png"])
 
 
 def keep(figure: Path, prefix: str) -> None:
@@ -91,8 +108,14 @@ def main() -> None:
         runs = planned(experiment)
         for run in filter(is_finished, runs):
             copy(run, KEPT / experiment / run.name)
-        if experiment in OVER_RUNS and all(map(is_finished, runs)):
-            draw(experiment)
+        kept = [KEPT / experiment / run.name for run in runs]
+        if experiment in SETS and (results := kept[0] / RESULTS).is_file():
+            draw_sets(experiment, results)
+        if experiment in NUMBERS and all(map(Path.is_dir, kept)):
+            draw(kept, NUMBERS[experiment], experiment)
+        generative = [run for run in runs if "-ibinn-" in run.name]
+        if experiment in PICTURES and all(map(is_finished, generative)):
+            draw(generative, PICTURES[experiment], experiment)
     for (experiment, name), figures in OF_A_RUN.items():
         if is_finished(RUNS / experiment / name):
             for figure in figures:
