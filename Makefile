@@ -49,6 +49,7 @@ bench: .venv/installed-bench
 # they need. What is finished is not trained again.
 results: .venv/installed
 	$(BIN)/ibinn demo --out runs/digits
+	$(BIN)/python experiments/elsewhere.py
 	$(BIN)/ibinn sweep experiments/fashion-table.toml
 	$(BIN)/ibinn sweep experiments/fashion-gamma.toml
 	$(BIN)/python experiments/cifar10_8x8.py

@@ -175,9 +175,13 @@ def digits() -> str:
         "scaled.temperature",
     )
     names += tuple(f"ood.{name}.auroc.combined" for name in run["ood"])
-    return markdown(
-        [["in `results.json`", "value"], *([f"`{name}`", repr(at(run, name))] for name in names)]
-    )
+    others = read(file) if (file := KEPT / "digits-elsewhere.json").is_file() else {}
+    table = [["in `results.json`", "value", *others]]
+    for name in names:
+        table.append(
+            [f"`{name}`", repr(at(run, name)), *(f"{at(other, name):.5g}" for other in others.values())]
+        )
+    return markdown(table)
 
 
 def effort() -> str:
