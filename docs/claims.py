@@ -18,7 +18,14 @@ HELD, LIKELY, PART, NOT = (
 )
 QUARTER = 1 / 1024  # of the step between two levels, in pixel units: sigma below it should not matter
 REASONS: dict[str, str] = {}  # by letter: why a claim may not have held
-ADVICE = ""  # what follows from practitioner's numbers
+ADVICE = (  # what follows from practitioner's numbers
+    "So take the ResNet with a score on its features if the class matters most: it errs less, and it notices "
+    "what features show, such as garments that lie on their side. Take the IB-INN if strange inputs may differ in "
+    "their pixels rather than in what they show (noise, another sensor, another coding), which features learn to "
+    "ignore; if the score must be named before the strange inputs are known; or if a density, samples or the "
+    "evidence for a decision are wanted. Where both kinds of strangeness may come, run both: each sees what the "
+    "other does not."
+)
 
 
 class NoNumber(Exception):

@@ -17,6 +17,7 @@ from ibinn.report.tables import caption, make_table, to_markdown
 
 TABLE: dict[str, tuple[str, float | str | None]] = {  # rows: method and gamma
     "IB-INN, γ = 1": ("ibinn", 1.0),
+    "IB-INN, γ = 3.7": ("ibinn", 3.7),
     "IB-INN, only L_X (γ = 0)": ("ibinn", 0.0),
     "IB-INN, only L_Y (γ → ∞)": ("ibinn", "inf"),
     "class-NLL": ("class-nll", None),

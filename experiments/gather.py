@@ -3,7 +3,7 @@
     python experiments/gather.py
 
 May be called at any time. Of each finished run runs/EXPERIMENT/RUN it copies config.toml, history.jsonl and
-results.json to results/EXPERIMENT/RUN. Figures of numbers are drawn from what results/ then holds, so that the runs
+results.json to results/EXPERIMENT/RUN. Figures of numbers are drawn from what results/ then holds, so that runs
 may come from several machines; what takes the models is made when all that it compares are in runs/.
 """
 
@@ -29,7 +29,9 @@ HERE = Path(__file__).parent
 RUNS, KEPT = HERE.parent / "runs", HERE.parent / "results"
 EXPERIMENTS = ("fashion-table", "fashion-gamma", "cifar10-base", "sigma-8x8")
 NUMBERS = {"fashion-gamma": ("gamma", "gamma_full"), "sigma-8x8": ("sigma",)}  # figures of `ibinn report`
-PICTURES = {"fashion-gamma": ("latent", "samples", "interpolations")}  # of the same, with the IB-INNs at hand
+PICTURES = {
+    "fashion-gamma": ("latent", "samples", "interpolations")
+}  # of the same, with the IB-INNs at hand
 SETS = ("fashion-table", "cifar10-base")  # a figure of the strange inputs
 OF_A_RUN = {  # figures that `ibinn evaluate` draws
     ("fashion-table", "fashion_mnist-ibinn-gamma1-small-seed0"): (
