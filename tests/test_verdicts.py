@@ -85,7 +85,7 @@ def world(good):
             "mu_apart": 10.0,
             "intervals": {what: [value - 1, value + 1] for what, value in lifelike.items()},
         }
-    generation = {"test_lifelike": 95.0, "runs": rows}
+    generation = {"n": 1000, "test_lifelike": 95.0, "runs": rows}
     return {"fashion-table": table, "fashion-gamma": sweep, "sigma-8x8": sigmas}, generation
 
 
@@ -166,6 +166,17 @@ def test_the_other_tables_have_a_row_for_what_is_there(place):
     told = claims.practitioner()
     assert "combined" in told
     assert "noise 80.0 against 75.0" in told
+
+
+def test_where_no_sample_is_lifelike_the_share_is_bounded_all_the_same(place):
+    experiments, generation = world(good=True)
+    last = generation["runs"]["gamma50.0"]
+    last["samples_lifelike"], last["intervals"]["samples_lifelike"] = 0.0, [0.0, 0.0]
+    write(place, experiments, generation)
+    assert verdicts()["i"] == claims.HELD
+    assert "0.00 (0.00 to 0.30) % at γ = 50" in claims.claims()
+    fallen = claims.ratio(kept.Estimate(0.0, 0.0, 0.3, 1), kept.Estimate(30.0, 30.0, 30.0, 1))
+    assert fallen[:3] == pytest.approx([-100, -100, -99])
 
 
 @pytest.mark.parametrize("n", [2, 3, 7])
