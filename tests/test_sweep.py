@@ -244,9 +244,13 @@ def test_the_published_experiments_hold_what_is_published(name):
     recipes = {tuple(sorted((k, v) for k, v in s.items() if k != "recipe.sigma")) for s in settings}
     assert len(recipes) == 1  # the same for all methods
     if name == "fashion-table":
-        assert setups == {("ibinn", 0.0), ("ibinn", 1.0), ("ibinn", math.inf), ("vib", 1.0)} | {
-            (method, None) for method in ("class-nll", "class-nll-fixed", "resnet", "irevnet")
-        }
+        assert setups == {
+            ("ibinn", 0.0),
+            ("ibinn", 1.0),
+            ("ibinn", 3.7),
+            ("ibinn", math.inf),
+            ("vib", 1.0),
+        } | {(method, None) for method in ("class-nll", "class-nll-fixed", "resnet", "irevnet")}
         for setup in setups:
             seeds = [t.seed for t in trains if (t.method, t.gamma) == setup or (t.method, None) == setup]
             assert seeds == ([0, 1, 2] if setup in THREE_SEEDS else [0])
