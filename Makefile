@@ -48,7 +48,7 @@ bench: .venv/installed-bench
 # The trainings behind results/ and docs/results.md, some 12 hours on two cores; docs/reproduction.md tells what data
 # they need. What is finished is not trained again.
 results: .venv/installed
-	$(BIN)/ibinn demo --out runs/digits
+	$(BIN)/ibinn demo
 	$(BIN)/python experiments/elsewhere.py
 	$(BIN)/ibinn sweep experiments/fashion-table.toml
 	$(BIN)/ibinn sweep experiments/fashion-gamma.toml

@@ -10,8 +10,8 @@ normflows has couplings with the same subnets, but learns its 1x1 mixes; zuko's 
 same convolutions, batch-norms and matrix products without couplings: the limit of what is built on them.
 
 ibinn lets the allocator keep freed memory, as its commands do. "FrEIA tuned" has that too, and channels-last
-memory, for which its Flatten had to be mended. All subnets have the same layers; those of rivals, in a plain
-nn.Sequential, do not fold batch-norm in evaluation, as ours do.
+memory, made contiguous before its Flatten, which takes no other layout. All subnets have the same layers; those
+of rivals, in a plain nn.Sequential, do not fold batch-norm in evaluation, as ours do.
 """
 
 import argparse

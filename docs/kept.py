@@ -19,7 +19,7 @@ MISSING = "Not trained yet."
 
 
 class Estimate(NamedTuple):
-    """A mean over n runs and its 95 % interval: Student's over seeds, or the bootstrap's over the test inputs."""
+    """A mean over n runs and its 95 % interval."""
 
     mean: float
     low: float
@@ -28,6 +28,10 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.mean:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+    def signed(self) -> str:
+        """Of a difference."""
+        return f"{self.mean:+.2f} ({self.low:+.2f} to {self.high:+.2f})"
 
 
 def runs_of(experiment: str) -> list[Run]:
@@ -63,22 +67,39 @@ def at(run: Run, path: str) -> float | None:
     return None if None in found else fmean(found)
 
 
-def estimate(runs: Sequence[Run], path: str) -> Estimate | None:
+def estimate(runs: Sequence[Run], path: str, reach: float = 0.0) -> Estimate | None:
+    """The mean over runs; reach is how far one training may lie from what its method gives on average.
+
+    The interval covers another training and another test set; seeds share the test set, so that more of them
+    narrow the first part alone. None where a run has no such number.
+    """
     values = [at(run, path) for run in runs]
-    numbers = [value for value in values if value is not None]
-    if not numbers or len(numbers) < len(values) or not all(map(math.isfinite, numbers)):
+    numbers = [value for value in values if value is not None and math.isfinite(value)]
+    if not numbers or len(numbers) < len(values):
         return None
-    if len(numbers) > 1:
-        return estimate_of(numbers)
-    spans = [runs[0]["intervals"][one] for one in paths(runs[0], path)]
     # Of a mean over sets: as if all erred together, which is the widest that it can be.
-    return Estimate(numbers[0], fmean(low for low, _ in spans), fmean(high for _, high in spans), 1)
+    spans = [[run["intervals"][one] for one in paths(run, path)] for run in runs]
+    low, high = (fmean(fmean(span[side] for span in some) for some in spans) for side in (0, 1))
+    mean, trained = fmean(numbers), reach / len(numbers) ** 0.5
+    below, above = (math.hypot(trained, max(gap, 0.0)) for gap in (mean - low, high - mean))
+    return Estimate(mean, mean - below, mean + above, len(numbers))
 
 
-def estimate_of(values: Sequence[float]) -> Estimate:
-    """The mean of several with Student's interval."""
-    half = stats.t.ppf(0.975, len(values) - 1) * standard_error(values)
-    return Estimate(fmean(values), fmean(values) - half, fmean(values) + half, len(values))
+def reach_of(runs: Iterable[Run], path: str) -> float:
+    """Half of the 95 % interval of a single training: from the scatter over seeds, pooled over the methods.
+
+    0 where no method has two seeds: then intervals cover the test set alone.
+    """
+    groups: dict[tuple[str, str], list[float]] = {}
+    for run in runs:
+        if run["converged"] and (value := at(run, path)) is not None:
+            groups.setdefault((run["method"], str(run["gamma"])), []).append(value)
+    several = [values for values in groups.values() if len(values) > 1]
+    degrees = sum(len(values) - 1 for values in several)
+    if not degrees:
+        return 0.0
+    variance = sum((len(values) - 1) * stdev(values) ** 2 for values in several) / degrees
+    return float(stats.t.ppf(0.975, degrees)) * variance**0.5
 
 
 def standard_error(values: Sequence[float]) -> float:

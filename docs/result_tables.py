@@ -26,6 +26,12 @@ TABLE: dict[str, tuple[str, float | str | None]] = {  # rows: method and gamma
     "ResNet": ("resnet", None),
     "i-RevNet": ("irevnet", None),
 }
+SHORT = {  # rows of the README's table, and a score
+    "IB-INN, γ = 1": "combined",
+    "class-NLL": "combined",
+    "VIB, γ = 1": "entropy",
+    "ResNet": "mahalanobis",
+}
 AUROC = "ood.*.auroc."
 
 
@@ -34,8 +40,17 @@ def overview(experiment: str) -> str:
     heads = ["model", "seeds", "error, %", "bits/dim", "calibration (floor), %", "entropy rise, nats"]
     table = [[*heads, "AUROC typicality, %", "AUROC combined, %", "AUROC entropy, %", "min"]]
     for name, (method, gamma) in TABLE.items():
-        if runs := of(runs_of(experiment), method, gamma):
-            table.append([name, str(len(runs)), *cells(runs, has_classes=gamma != 0.0)])
+        runs = of(runs_of(experiment), method, gamma)
+        learned = [run for run in runs if run["converged"] or gamma == 0.0]
+        if learned:
+            n = (
+                f"{len(learned)} of {len(runs)} that learned"
+                if len(learned) < len(runs)
+                else str(len(runs))
+            )
+            table.append([name, n, *cells(learned, has_classes=gamma != 0.0)])
+        elif runs:
+            table.append([name, f"none of {len(runs)} learned", *["–"] * 8])
     return markdown(table) if len(table) > 1 else MISSING
 
 
@@ -45,11 +60,29 @@ def cells(runs: list[Run], has_classes: bool) -> list[str]:
     detection = [told(runs, f"{AUROC}{score}", 1) for score in ("typicality", "combined")]
     detection.append(told(runs, f"{AUROC}entropy", 1) if has_classes else "–")
     minutes = f"{fmean(run['train_seconds'] for run in runs) / 60:.0f}"
-    return [error, told(runs, "bits_per_dim"), calibration, rise, *detection, minutes]
+    bits = told(runs, "bits_per_dim")
+    if bits == "–" and runs[0]["method"] in ("ibinn", "class-nll", "class-nll-fixed"):
+        bits = "not finite"
+    return [error, bits, calibration, rise, *detection, minutes]
 
 
 def fashion_overview() -> str:
     return overview("fashion-table")
+
+
+def fashion_short() -> str:
+    """For the README: what a newcomer compares, each with one score."""
+    runs = runs_of("fashion-table")
+    table = [
+        ["model", "error, %", "bits/dim", "calibration (floor), %", "strange inputs, AUROC, % (score)"]
+    ]
+    for name, score in SHORT.items():
+        if learned := [run for run in of(runs, *TABLE[name]) if run["converged"]]:
+            area = f"{told(learned, f'{AUROC}{score}', 1)} (`{score}`)"
+            table.append(
+                [name, told(learned, "error"), told(learned, "bits_per_dim"), with_floor(learned), area]
+            )
+    return markdown(table) if len(table) > 1 else MISSING
 
 
 def fashion_full() -> str:
@@ -61,6 +94,25 @@ def fashion_full() -> str:
 def fashion_scores() -> str:
     """AUROC of every score on every set, for the IB-INN at gamma = 1."""
     return scores_of(of(runs_of("fashion-table"), "ibinn", 1.0))
+
+
+def fashion_flagged() -> str:
+    """What the p-values flag: false alarms, and hits on every set."""
+    runs = runs_of("fashion-table")
+    table: list[list[str]] = []
+    for name, scores in {
+        "IB-INN, γ = 1": ("combined", "typicality"),
+        "ResNet": ("mahalanobis", "entropy"),
+    }.items():
+        some = of(runs, *TABLE[name])
+        if not some:
+            return MISSING
+        sets = [*some[0]["ood"]]
+        table = table or [["model", "score", "test set (false alarms)", *sets]]
+        for score in scores:
+            hits = [told(some, f"ood.{one}.detected_at_alpha.{score}", 1) for one in sets]
+            table.append([name, f"`{score}`", told(some, f"false_alarm_rate.{score}", 1), *hits])
+    return markdown(table)
 
 
 def scores_of(runs: list[Run]) -> str:
@@ -204,9 +256,9 @@ def effort() -> str:
 
 
 PAGES: dict[str, tuple[Callable[[], str], ...]] = {
-    "../README.md": (fashion_overview,),
+    "../README.md": (fashion_short,),
     "results.md": (
-        *(fashion_overview, fashion_full, fashion_scores, fashion_gamma, fashion_rivals),
+        *(fashion_overview, fashion_full, fashion_scores, fashion_flagged, fashion_gamma, fashion_rivals),
         *(cifar_overview, cifar_scores, cifar_resnet_scores, sigma, claims, practitioner, effort),
     ),
     "reproduction.md": (digits,),

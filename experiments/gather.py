@@ -122,8 +122,8 @@ def main() -> None:
         if is_finished(RUNS / experiment / name):
             for figure in figures:
                 keep(RUNS / experiment / name / "figures" / f"{figure}.png", f"{experiment}-{short(name)}")
-    if is_finished(RUNS / "digits"):
-        copy(RUNS / "digits", KEPT / "digits")
+    if is_finished(RUNS / "demo"):
+        copy(RUNS / "demo", KEPT / "digits")
     compare()
     (KEPT / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n")
 

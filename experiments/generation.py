@@ -45,7 +45,9 @@ class Judge:
 
 
 def latents(run: Run, x: Array) -> Tensor:
-    return torch.cat([encoded(run.pipeline, chunk) for _, chunk in chunks(x, 500)])
+    """z of each input with a noise of its own: shared noise would move all of them off the means."""
+    noise = torch.Generator().manual_seed(0)
+    return torch.cat([encoded(run.pipeline, chunk, noise) for _, chunk in chunks(x, 500)])
 
 
 def images_of(run: Run, z: Tensor) -> Array:
@@ -90,12 +92,12 @@ def generation(run: Run, test: Part, judge: Judge) -> dict[str, Any]:
 def offsets(model: GenerativeClassifier, z: Tensor, y: NDArray[np.int64]) -> dict[str, float]:
     """How far the mean of a class's z lies from its mu, averaged over classes.
 
-    offset_by_chance: what that would be if z were drawn from the mixture; mu_apart: mean distance of two mu.
+    offset_by_chance: what that would be if z of this spread were drawn around mu; mu_apart: mean distance of two.
     """
-    mu, n_dims = model.mixture.mu.detach(), z.shape[1]
+    mu = model.mixture.mu.detach()
     members = [z[torch.from_numpy(np.flatnonzero(y == k))] for k in range(len(mu))]
     offset = [float((m.mean(0) - mu[k]).norm()) for k, m in enumerate(members)]
-    chance = [(n_dims / len(m)) ** 0.5 for m in members]
+    chance = [float(m.var(0).sum() / len(m)) ** 0.5 for m in members]
     return {
         "offset": float(np.mean(offset)),
         "offset_by_chance": float(np.mean(chance)),

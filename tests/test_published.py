@@ -7,13 +7,14 @@ from statistics import fmean, stdev
 
 import benchmark_tables
 import cifar10_8x8
+import claims
 import ensemble
 import generation
 import numpy as np
 import pytest
 import result_tables
 import torch
-from kept import Estimate, at, estimate
+from kept import Estimate, at, estimate, of, reach_of, runs_of
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 from trainings import few_digits, trained
@@ -52,14 +53,19 @@ def rows_of(text, name):
 
 def test_the_table_in_the_readme_is_that_of_the_files():
     """Once more, by other means."""
-    rows = rows_of((ROOT / "README.md").read_text(), "fashion_overview")
+    rows = rows_of((ROOT / "README.md").read_text(), "fashion_short")
     found = {}
     for file in RESULTS:
         run = json.loads(file.read_text())
         if file.parts[-3] == "fashion-table":
             found.setdefault((run["method"], run["gamma"]), []).append(run)
-    for name, setup in {"IB-INN, γ = 1": ("ibinn", 1.0), "ResNet": ("resnet", None)}.items():
-        runs = found.get(setup)
+    for name, (score, *setup) in {
+        "IB-INN, γ = 1": ("combined", "ibinn", 1.0),
+        "class-NLL": ("combined", "class-nll", None),
+        "VIB, γ = 1": ("entropy", "vib", 1.0),
+        "ResNet": ("mahalanobis", "resnet", None),
+    }.items():
+        runs = found.get(tuple(setup))
         if not runs:
             assert name not in rows
             continue
@@ -69,8 +75,15 @@ def test_the_table_in_the_readme_is_that_of_the_files():
         if len(runs) > 1:
             again += f" ± {np.std(errors, ddof=1) / np.sqrt(len(errors)):.2f}"
         assert told["error, %"] == again
-        areas = [fmean(ood["auroc"]["entropy"] for ood in run["ood"].values()) for run in runs]
-        assert told["AUROC entropy, %"].split(" ")[0] == f"{fmean(areas):.1f}"
+        areas = [fmean(ood["auroc"][score] for ood in run["ood"].values()) for run in runs]
+        assert told["strange inputs, AUROC, % (score)"].split(" ")[0] == f"{fmean(areas):.1f}"
+        found_by = [run["calibration"] for run in runs]
+        floor = fmean(one["floor"]["geo_mean"]["mean"] for one in found_by)
+        mean = fmean(np.cbrt(one["ece"] * one["mce"] * one["ice"]) for one in found_by)
+        assert told["calibration (floor), %"].startswith(f"{mean:.2f}")
+        assert told["calibration (floor), %"].endswith(f"({floor:.2f})")
+        if runs[0]["bits_per_dim"] is not None:
+            assert told["bits/dim"].startswith(f"{fmean(run['bits_per_dim'] for run in runs):.2f}")
 
 
 @pytest.mark.parametrize("file", RESULTS, ids=lambda file: file.parts[-2])
@@ -95,23 +108,77 @@ def test_the_demo_made_again_has_the_same_digits():
     assert {**again, **dict.fromkeys(timed)} == {**published, **dict.fromkeys(timed)}
 
 
-def test_estimates_are_students_over_seeds_and_the_bootstraps_else():
-    def run(seed, error):
-        ood = {name: {"auroc": {"nll": error + i}} for i, name in enumerate(("noise", "jpeg", "mnist"))}
-        spans = {
-            "error": [error - 1, error + 2],
-            "ood.noise.auroc.nll": [0, 1],
-            "ood.mnist.auroc.nll": [2, 5],
-        }
-        return {"seed": seed, "error": error, "ood": ood, "intervals": spans}
+def some_run(method, error, half=(1.0, 2.0)):
+    ood = {name: {"auroc": {"nll": error + i}} for i, name in enumerate(("noise", "jpeg", "mnist"))}
+    spans = {
+        "error": [error - half[0], error + half[1]],
+        "ood.noise.auroc.nll": [0, 1],
+        "ood.mnist.auroc.nll": [2, 5],
+    }
+    return {
+        "method": method,
+        "gamma": None,
+        "converged": True,
+        "error": error,
+        "ood": ood,
+        "intervals": spans,
+    }
 
-    runs = [run(0, 1.0), run(1, 2.0), run(2, 6.0)]
-    low, high = stats.t.interval(0.95, 2, fmean([1, 2, 6]), stdev([1, 2, 6]) / 3**0.5)
-    assert estimate(runs, "error") == pytest.approx(Estimate(3.0, low, high, 3))
+
+def test_estimates_cover_another_test_set_and_another_training():
+    runs = [some_run("a", error) for error in (1.0, 2.0, 6.0)]
     assert estimate(runs[:1], "error") == Estimate(1.0, 0.0, 3.0, 1)
+    assert estimate(runs, "error", 3**0.5) == Estimate(3.0, 3 - 2**0.5, 3 + 5**0.5, 3)
     assert at(runs[0], "ood.*.auroc.nll") == 2.0  # the control is left out
     assert estimate(runs[:1], "ood.*.auroc.nll") == Estimate(2.0, 1.0, 3.0, 1)
     assert estimate(runs, "bits_per_dim") is None
+
+
+def test_trainings_scatter_as_students_interval_says():
+    """One method: Student's own; several: as in an analysis of variance. By simulation: it covers 95 %."""
+    runs = [some_run("a", error, half=(0, 0)) for error in (1.0, 2.0, 6.0)]
+    low, high = stats.t.interval(0.95, 2, fmean([1, 2, 6]), stdev([1, 2, 6]) / 3**0.5)
+    assert estimate(runs, "error", reach_of(runs, "error")) == pytest.approx(Estimate(3.0, low, high, 3))
+    assert reach_of(runs[:1], "error") == 0
+    rng, covered = np.random.default_rng(0), []
+    for _ in range(2000):
+        several = [
+            some_run(m, rng.normal(mean), half=(0, 0)) for m, mean in (("a", 5), ("b", 9)) for _ in range(3)
+        ]
+        single = estimate([some_run("c", rng.normal(20), half=(0, 0))], "error", reach_of(several, "error"))
+        covered.append(single.low < 20 < single.high)
+    assert fmean(covered) == pytest.approx(0.95, abs=0.02)
+
+
+def test_the_advice_follows_from_the_numbers():
+    runs = runs_of("fashion-table")
+    ibinn, resnet = of(runs, "ibinn", 1.0), of(runs, "resnet")
+
+    def numbers(some, path):
+        return estimate(some, path, reach_of(runs, path))
+
+    def gap(path, theirs=None):
+        return claims.difference(numbers(resnet, theirs or path), numbers(ibinn, path))
+
+    best = {score: numbers(resnet, f"ood.*.auroc.{score}") for score in claims.FEATURES}
+    score = max(best, key=lambda one: best[one].mean)
+    assert gap("error").high < 0  # it errs less
+    assert (
+        json.loads((ROOT / "results/fashion-ensemble.json").read_text())["error"]
+        < numbers(resnet, "error").low
+    )
+    mean = gap("ood.*.auroc.combined", f"ood.*.auroc.{score}")
+    assert mean.low < 0 < mean.high  # mean AUROC is the same within the intervals
+    assert gap("ood.rotation.auroc.combined", f"ood.rotation.auroc.{score}").low > 0
+    assert max(numbers(resnet, f"ood.noise.auroc.{one}").mean for one in claims.FEATURES) < 70
+    assert numbers(ibinn, "ood.noise.auroc.combined").low > 85
+    calibration = gap("calibration.geo_mean")
+    assert calibration.low < 0 < calibration.high  # cannot be told apart
+    for some in (ibinn, resnet):
+        assert (
+            numbers(some, "scaled.calibration.geo_mean").mean > numbers(some, "calibration.geo_mean").mean
+        )
+    assert all(numbers(some, "ood.*.auroc.entropy").mean < 80 for some in (ibinn, resnet))
 
 
 def test_small_cifar_is_the_mean_of_squares():
@@ -173,6 +240,8 @@ def test_generation_is_judged_by_the_resnet_and_offsets_are_those_of_the_mixture
         run.pipeline.model, run.pipeline.model.mixture.sample(few := torch.arange(5000) % 10), few.numpy()
     )
     assert drawn["offset"] == pytest.approx(drawn["offset_by_chance"], rel=0.1)
+    twice = generation.latents(run, np.repeat(digits.test.x[:1], 2, axis=0))
+    assert not torch.isclose(twice[0], twice[1]).all()  # shared noise would look like an offset
 
 
 def test_pairs_are_of_different_classes():

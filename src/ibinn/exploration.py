@@ -41,7 +41,8 @@ def explore(run: Run, test: Part, batch_size: int = 500, seed: int = 0) -> dict[
     rows = np.random.default_rng(seed).permutation(len(test))[:2000]
     some = test.take(rows)
     axes = latent_axes(model.mixture, encoded(run.pipeline, some.x[:batch_size]))
-    points = projected(run.pipeline, some.x, axes, batch_size)
+    noise = torch.Generator(run.pipeline.device).manual_seed(seed)
+    points = projected(run.pipeline, some.x, axes, batch_size, noise)
     finite = np.isfinite(points).all(1)
     some = some.take(np.flatnonzero(finite))
     mu = on_axes(model.mixture.mu.detach(), axes)
@@ -59,16 +60,25 @@ def explore(run: Run, test: Part, batch_size: int = 500, seed: int = 0) -> dict[
 
 
 @torch.no_grad()
-def encoded(pipeline: Pipeline, raw: Array) -> Tensor:
-    """z (N, D), of a batch."""
-    model = pipeline.model
+def encoded(pipeline: Pipeline, raw: Array, noise: torch.Generator | None = None) -> Tensor:
+    """z (N, D), of a batch. With `noise` each input has a draw of its own; else all share one, which shifts z."""
+    model, preprocess = pipeline.model, pipeline.preprocess
     assert isinstance(model, GenerativeClassifier)
-    return model.encode(pipeline.prepared(raw)[0])[0]
+    if noise is None:
+        return model.encode(pipeline.prepared(raw)[0])[0]
+    return model.encode(pipeline.normalised(preprocess.add_noise(preprocess.to_units(raw), noise))[0])[0]
 
 
-def projected(pipeline: Pipeline, raw: Array, axes: Axes, batch_size: int = 500) -> NDArray[np.float64]:
+def projected(
+    pipeline: Pipeline,
+    raw: Array,
+    axes: Axes,
+    batch_size: int = 500,
+    noise: torch.Generator | None = None,
+) -> NDArray[np.float64]:
     """(N, 2), a batch at a time."""
-    return np.concatenate([on_axes(encoded(pipeline, chunk), axes) for _, chunk in chunks(raw, batch_size)])
+    parts = [on_axes(encoded(pipeline, chunk, noise), axes) for _, chunk in chunks(raw, batch_size)]
+    return np.concatenate(parts)
 
 
 def on_axes(z: Tensor, axes: Axes) -> NDArray[np.float64]:

@@ -127,7 +127,9 @@ def check_extra() -> None:
         for name in ("onnx", "onnxscript"):
             import_module(name)
     except ImportError as error:
-        raise ValueError("exporting needs the extra onnx; pip install 'ibinn[onnx]'") from error
+        raise ValueError(
+            "exporting needs more packages; pip install onnx onnxscript onnxruntime"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -60,8 +60,7 @@ class Explore:
             from ibinn.explorer.server import listen, make_app, serve
         except ModuleNotFoundError as error:
             raise ValueError(
-                f"the page needs {error.name}, which is not installed; install it with: pip install "
-                f"'ibinn[explorer]'"
+                f"the page needs {error.name}, which is not installed; do: pip install fastapi uvicorn"
             ) from None
         if self.run_folder and self.pretrained:
             raise ValueError("give a run folder or --pretrained, not both")

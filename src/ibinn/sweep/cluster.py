@@ -31,7 +31,7 @@ def connected(address: str) -> Iterator[Any]:
     try:
         import ray
     except ImportError as error:
-        raise ConfigError("Ray is not installed; pip install 'ibinn[sweep]', or leave out --ray") from error
+        raise ConfigError("Ray is not installed; pip install ray, or leave out --ray") from error
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address == "local":
         quiet |= {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
