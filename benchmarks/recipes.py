@@ -2,8 +2,8 @@
 
     python benchmarks/recipes.py DATA_DIR [--epochs 1] [--only NAME ...]
 
-Validation figures only: the test set is not read. One run at a time, each in a folder of its own below --out,
-where finished ones are not run again.
+Gamma has its value from the first step on. Validation figures only: the test set is not read. One run at a time,
+each in a folder of its own below --out, where finished ones are not run again.
 """
 
 import argparse
@@ -51,8 +51,7 @@ def train(folder: Path, name: str, epochs: int, data_dir: Path) -> None:
     command = [sys.executable, "-m", "ibinn.cli", "train", "fashion_mnist", "--size", "small", "--resume"]
     command += ["--precision", "bf16", "--epochs", str(epochs), "--gamma", str(GAMMAS.get(name, 1))]
     command += ["--data-dir", str(data_dir), "--out", str(folder)]
-    if ROWS.get(name):
-        command += ["--set", *ROWS[name]]
+    command += ["--set", "recipe.gamma_ramp=0", *ROWS.get(name, [])]
     subprocess.run(command, check=True, capture_output=True)
 
 

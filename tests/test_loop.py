@@ -9,9 +9,10 @@ import pytest
 import torch
 from trainings import Silent, few_digits, small_config, two_moons
 
+from ibinn.config import ConfigError, RunConfig, from_toml, to_toml
 from ibinn.data.splits import split
 from ibinn.training.loop import BAD_STEPS, GO_BACKS, Loop, Position, TrainingError, Validation
-from ibinn.training.recipes import rate_factor
+from ibinn.training.recipes import configure, override, rate_factor
 from ibinn.training.run import Trainer
 
 
@@ -63,6 +64,7 @@ def same(a, b):
 
 RESUMED = {
     "ibinn": {},
+    "gamma rises": {"gamma_ramp": 0.7},
     "vib": {"method": "vib"},
     "fixed means, SGD": {"method": "class-nll-fixed", "optimizer": "sgd"},
     "batch-norm, dropout": {
@@ -273,6 +275,43 @@ def test_one_cycle_rises_then_falls_and_the_papers_steps_fall_by_ten():
     assert all(np.diff(rates[peak:]) <= 0)
     steps = [rate_factor("steps", epoch / 450) for epoch in (0, 149, 150, 249, 250, 349, 350, 449)]
     assert steps == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
+
+
+@pytest.mark.parametrize(("epoch", "gamma"), [(0, 0.0), (1, 2.0), (2, 4.0), (3, 4.0)])
+def test_gamma_rises_in_a_line(epoch, gamma):
+    """Over the first half of four epochs, to 4: a step there is one with that gamma all the time."""
+
+    def stepped(**settings):
+        loop = make_loop(epochs=4, learning_rate=0.01, **settings)
+        loop.position.epoch = epoch
+        loop.step(next(iter(loop.batches.epoch(0))))
+        return weights(loop.objective.model)
+
+    assert same(stepped(gamma=4.0, gamma_ramp=0.5), stepped(gamma=gamma))
+    assert not same(stepped(gamma=4.0, gamma_ramp=0.5), stepped(gamma=1.0))
+
+
+@pytest.mark.parametrize(
+    ("size", "method", "gamma", "ramp"),
+    [
+        ("small", "ibinn", 1.0, 0.8),
+        ("tiny", "ibinn", 1.0, 0.0),
+        ("paper", "ibinn", 1.0, 0.0),
+        ("small", "ibinn", 0.0, 0.0),
+        ("small", "ibinn", math.inf, 0.0),
+        ("small", "class-nll", 1.0, 0.0),
+        ("small", "vib", 1.0, 0.0),
+    ],
+)
+def test_gamma_rises_where_that_was_found_to_help(size, method, gamma, ramp):
+    common = {"method": method, "gamma": gamma, "seed": 0, "priors": "data", "precision": "float32"}
+    config = configure(few_digits(), 300, size, **common)
+    assert config.recipe.gamma_ramp == ramp
+    assert configure(two_moons(), 300, "tiny" if size == "paper" else size, **common).recipe.gamma_ramp == 0
+    assert from_toml(RunConfig, to_toml(config), "config.toml") == config
+    if not ramp and (method != "ibinn" or gamma in (0.0, math.inf)):
+        with pytest.raises(ConfigError, match="gamma_ramp is for the method ibinn"):
+            override(config, ("recipe.gamma_ramp=0.5",))
 
 
 def test_tables_are_trained_in_float64():

@@ -10,6 +10,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from ibinn.data.dataset import Dataset, Part
 from ibinn.data.sources import load
 from ibinn.data.splits import split
+from ibinn.exploration import encoded
 from ibinn.training.recipes import configure
 from ibinn.training.run import Trainer
 
@@ -58,10 +59,11 @@ def test_the_means_start_at_their_classes():
     digits = load("digits")
     trainer = at_the_start(digits, "whiten")
     rows, model = trainer.splits.train, trainer.pipeline.model
-    with torch.no_grad():
-        z = model.encode(trainer.pipeline.prepared(digits.train.x[rows])[0])[0].numpy()
-    means = np.stack([z[digits.train.y[rows] == k].mean(0) for k in range(10)])
-    np.testing.assert_allclose(model.mixture.mu.detach().numpy(), means, atol=1e-4)
+    z = encoded(trainer.pipeline, digits.train.x[rows], torch.Generator().manual_seed(1))
+    for k in range(10):  # as near as the noise allows, which is another one; were it shared, it would show
+        members = z[digits.train.y[rows] == k]
+        by_chance = (members.var(0).sum() / len(members)).sqrt()
+        assert (model.mixture.mu[k] - members.mean(0)).norm() < 1.2 * by_chance
     x, y = (v[trainer.splits.validation] for v in (digits.train.x, digits.train.y))
     linear = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
     linear.fit(digits.train.x[rows].reshape(len(rows), -1), digits.train.y[rows])

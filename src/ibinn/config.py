@@ -89,7 +89,8 @@ class Recipe:
 
     learning_rate is the peak; the means get mu_rate times it. clip is for the norm of the gradient, smoothing for
     the labels; ema is the memory of the moving average, 0 for none. When the validation loss has not fallen
-    for `patience` epochs training stops, and the best epoch is kept; with patience 0 the last one is.
+    for `patience` epochs training stops, and the best epoch is kept; with patience 0 the last one is. gamma_ramp
+    is the share of the training over which the IB-INN's gamma rises from 0 to its value.
     normalise: "whiten" also starts the model close to linear discriminant analysis, see training/start.py.
     """
 
@@ -104,6 +105,7 @@ class Recipe:
     smoothing: float
     ema: float
     patience: int
+    gamma_ramp: float = 0.0
     noise: Literal["uniform", "gaussian", "both"] = "uniform"
     sigma: float = 0.0
     normalise: Literal["standard", "equalise", "whiten"] = "standard"
@@ -120,7 +122,7 @@ class Recipe:
         at_least("mu_rate", self.mu_rate, 0)
         for name in ("learning_rate", "clip"):
             positive(name, getattr(self, name))
-        for name in ("ema", "smoothing"):
+        for name in ("ema", "smoothing", "gamma_ramp"):
             in_unit_interval(name, getattr(self, name))
 
 
@@ -145,6 +147,15 @@ class RunConfig:
             raise ConfigError(f"gamma is {self.gamma} but must be 0 or more; inf is a plain classifier")
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"seed is {self.seed} but must be from 0 to 2^32 - 1")
+        if self.recipe.gamma_ramp and not has_ramp(self.method, self.gamma):
+            raise ConfigError(
+                "recipe.gamma_ramp is for the method ibinn with a gamma between 0 and inf; set it to 0"
+            )
+
+
+def has_ramp(method: Method, gamma: float) -> bool:
+    """Whether gamma may rise to its value in training."""
+    return method == "ibinn" and 0 < gamma < math.inf
 
 
 def run_name(data: str, method: Method, gamma: float, size: Size, seed: int) -> str:

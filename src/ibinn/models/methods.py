@@ -81,13 +81,17 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
         self.losses = METHODS[method].losses
-        self.terms = Terms(METHODS[method].gamma(gamma, n_dims), smoothing, n_dims)
+        self.gamma = METHODS[method].gamma(gamma, n_dims)
+        self.terms = Terms(self.gamma, smoothing, n_dims)
+
+    def set_share_of_gamma(self, share: float) -> None:
+        self.terms = self.terms._replace(gamma=share * self.gamma)
 
     @property
     def leaves_some_out(self) -> bool:
         """Whether parameters get no gradient: learned class weights at gamma = inf, VIB's read-out at 0."""
         phi = self.model.mixture.phi if isinstance(self.model, GenerativeClassifier) else None
-        without_x, without_y = self.terms.gamma == math.inf, self.terms.gamma == 0
+        without_x, without_y = self.gamma == math.inf, self.gamma == 0
         return (without_x and isinstance(phi, nn.Parameter)) or (without_y and isinstance(self.model, VIB))
 
     def forward(self, v: Tensor, log_det: Tensor, y: Tensor) -> Losses:

@@ -160,6 +160,8 @@ class Loop:
     def step(self, rows: Rows) -> None:
         """One step of the optimiser, skipped and counted where loss or gradient is not finite."""
         set_learning_rate(self.optimizer, self.learning_rate())
+        if self.recipe.gamma_ramp:
+            self.objective.set_share_of_gamma(min(1.0, self.done() / self.recipe.gamma_ramp))
         self.objective.train()
         self.optimizer.zero_grad()
         on_x = on_y = torch.zeros((), device=self.device)
@@ -189,9 +191,12 @@ class Loop:
         return losses
 
     def learning_rate(self) -> float:
-        done = self.n_steps() / (self.recipe.epochs * len(self.batches))
         peak = self.recipe.learning_rate * 0.5**self.position.n_go_backs
-        return peak * rate_factor(self.recipe.schedule, done)
+        return peak * rate_factor(self.recipe.schedule, self.done())
+
+    def done(self) -> float:
+        """The share of the training that is over."""
+        return self.n_steps() / (self.recipe.epochs * len(self.batches))
 
     def n_steps(self) -> int:
         """Steps before this one, skipped ones included."""

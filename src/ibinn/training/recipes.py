@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ibinn.checkpoint import FORMAT
-from ibinn.config import ConfigError, Network, Recipe, RunConfig, Size, nearest, parse_value
+from ibinn.config import ConfigError, Network, Recipe, RunConfig, Size, has_ramp, nearest, parse_value
 from ibinn.data import augment
 from ibinn.data.dataset import Dataset
 from ibinn.mixture import GaussianMixture
@@ -51,8 +51,10 @@ OURS = Recipe(
 )
 RECIPES: dict[Size, Recipe] = {
     "tiny": replace(OURS, epochs=40, batch_size=64, ema=0.98),
-    "small": OURS,
-    "base": replace(OURS, epochs=23, learning_rate=1e-3, normalise="whiten", flip=True, crop=2),
+    "small": replace(OURS, gamma_ramp=0.8),
+    "base": replace(
+        OURS, epochs=22, gamma_ramp=0.8, learning_rate=1e-3, normalise="whiten", flip=True, crop=2
+    ),
     "paper": Recipe(
         epochs=450,
         batch_size=128,
@@ -92,6 +94,8 @@ def configure(dataset: Dataset, n_train: int, size: Size | None = None, **settin
         network = replace(network, blocks=(), widths=(), dropouts=(), dense_blocks=8)
         few = dataset.shape[0] <= LARGEST_ROTATION
         recipe = replace(recipe, flip=False, crop=0, normalise="whiten" if few else "standard")
+    if not dataset.is_images or not has_ramp(settings["method"], settings["gamma"]):
+        recipe = replace(recipe, gamma_ramp=0.0)
     batch_size = max(2, min(recipe.batch_size, n_train // 8))
     if size != "paper":
         epochs = max(recipe.epochs, math.ceil(MIN_STEPS / max(1, n_train // batch_size)))

@@ -314,7 +314,7 @@ class Trainer:
     def facts(self, loop: Loop, validation: Validation) -> dict[str, Any]:
         position, splits = loop.position, self.splits
         guessing = 100 * (1 - class_shares(self.dataset, splits.validation).max())
-        learns_classes = loop.objective.terms.gamma > 0
+        learns_classes = loop.objective.gamma > 0
         return {
             "data_digest": self.digest,
             "n_parameters": self.n_parameters,

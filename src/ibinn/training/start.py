@@ -64,8 +64,7 @@ def start_means(pipeline: Pipeline, part: Part, rows: Rows) -> None:
     if not isinstance(model, GenerativeClassifier) or not isinstance(model.mixture.mu, nn.Parameter):
         return
     with evaluation_mode(model):
-        z = torch.cat(
-            [model.encode(pipeline.prepared(part.x[some])[0])[0] for _, some in chunks(rows, 500)]
-        )
+        batches = [noisy(pipeline, part.x[some], seed) for seed, some in chunks(rows, 500)]
+        z = torch.cat([model.encode(batch)[0] for batch in batches])
     for k in np.unique(part.y[rows]).tolist():
         model.mixture.mu[k] = z[torch.from_numpy(part.y[rows] == k).to(z.device)].mean(0)
