@@ -17,7 +17,9 @@ SHAPES = {"grey": (1, 8, 8), "colour": (3, 8, 8), "vector": (6,)}
 
 
 def config(method="ibinn", size="tiny", gamma=1.0, seed=0, priors="uniform"):
-    return RunConfig(1, "data", method, gamma, size, seed, priors, "float32", NETWORKS[size], RECIPES[size])
+    return RunConfig(
+        1, "data", method, gamma, size, seed, priors, "float32", NETWORKS[size], RECIPES["tiny"]
+    )
 
 
 def model_and_batch(method, shape=(1, 8, 8), n=6, **settings):
