@@ -2,6 +2,8 @@
 # until pyproject.toml or constraints.txt changes.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+# Two at a time, with a thread each.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: demo test check format soak bench results docs clean
 
@@ -9,7 +11,7 @@ demo: .venv/installed
 	$(BIN)/ibinn demo
 
 test: check
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 check: .venv/installed-test
 	$(BIN)/ruff format --check .
@@ -23,8 +25,8 @@ format: .venv/installed-test
 # The same properties over many more random cases, new ones each time.
 # Then the suite with every fast path left out.
 soak: .venv/installed-test
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest
-	IBINN_PLAIN=1 $(BIN)/python -m pytest
+	HYPOTHESIS_PROFILE=soak $(PYTEST)
+	IBINN_PLAIN=1 $(PYTEST)
 
 # About 45 minutes on two cores with nothing else running. Writes benchmarks/results and the tables of
 # docs/performance.md, estimator.md, scale.md and explorer.md.
