@@ -13,7 +13,21 @@ from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
-from kept import KEPT, MISSING, Estimate, Run, estimate, of, reach_of, read, runs_of, told, with_floor
+from kept import (
+    KEPT,
+    MISSING,
+    MODELS,
+    Estimate,
+    Run,
+    estimate,
+    floor,
+    of,
+    reach_of,
+    read,
+    runs_of,
+    told,
+    with_floor,
+)
 
 HELD, PART, NOT, OPEN = (
     "Held here.",
@@ -34,7 +48,11 @@ ADVICE = (  # what follows from practitioner's numbers; a test checks that it do
 
 
 class NoNumber(Exception):
-    """A claim cannot be judged; the message says why."""
+    """A claim cannot be judged; the message says why. `short` says it of one model, if others may be judged."""
+
+    def __init__(self, why: str, short: str | None = None) -> None:
+        super().__init__(why)
+        self.short = short
 
 
 class Claim(NamedTuple):
@@ -116,29 +134,28 @@ def need(runs: Sequence[Run], path: str, reach: float = 0.0) -> Estimate:
     if not runs:
         raise NoNumber(MISSING)
     if not (learned := [run for run in runs if run["converged"]]):
-        raise NoNumber("Cannot be judged: a method did not learn anything.")
+        raise NoNumber("Cannot be judged: a method did not learn anything.", "did not learn")
     if (found := estimate(learned, path, reach)) is None:
-        raise NoNumber("Cannot be judged: a number is not finite.")
+        raise NoNumber("Cannot be judged: a number is not finite.", "has no such number")
     return found
 
 
-def table(method: str, path: str, gamma: float | str | None = None) -> Estimate:
+def table(model: str, path: str) -> Estimate:
     """From the Fashion-MNIST table."""
     runs = runs_of("fashion-table")
-    return need(of(runs, method, gamma), path, reach_of(runs, path))
+    return need(of(runs, *MODELS[model]), path, reach_of(runs, path))
 
 
 def rivals(path: str, names: Sequence[str]) -> dict[str, Estimate | str]:
     """Estimates from the table, or why there is none, by name."""
     found: dict[str, Estimate | str] = {}
     for name in names:
-        method, gamma = ROWS[name]
         try:
-            found[name] = table(method, path, gamma)
+            found[name] = table(name, path)
         except NoNumber as why:
-            if str(why) == MISSING:
+            if why.short is None:
                 raise
-            found[name] = "has no such number" if "finite" in str(why) else "did not learn"
+            found[name] = why.short
     return found
 
 
@@ -175,8 +192,8 @@ def along(method: str, path: str) -> dict[float, Estimate]:
 
 def a() -> tuple[str, str]:
     errors, bits = along("ibinn", "error"), along("ibinn", "bits_per_dim")
-    error = ratio(table("ibinn", "error", 1.0), table("ibinn", "error", "inf"))
-    density = ratio(table("ibinn", "bits_per_dim", 1.0), table("ibinn", "bits_per_dim", 0.0))
+    error = ratio(table("IB-INN", "error"), table("only L_Y", "error"))
+    density = ratio(table("IB-INN", "bits_per_dim"), table("only L_X", "bits_per_dim"))
     first, last = min(errors), max(errors)
     numbers = (
         f"From γ = {first:g} to {last:g} the error goes from {errors[first]} % to {errors[last]} %, bits/dim from "
@@ -188,13 +205,11 @@ def a() -> tuple[str, str]:
 
 
 def b() -> tuple[str, str]:
-    ours = table("ibinn", path := "calibration.geo_mean", 1.0)
-    parts, listed = against(ours, rivals(path, ("ResNet", "VIB", "class-NLL", "class-NLL + regul.")))
+    ours = table("IB-INN", path := "calibration.geo_mean")
+    others = ("ResNet", "VIB", "class-NLL", "class-NLL + regul.")
+    parts, listed = against(ours, rivals(path, others))
     runs = runs_of("fashion-table")
-    floors = ", ".join(
-        f"{name} {with_floor(of(runs, *ROWS[name])).split('(')[1].strip(')')}"
-        for name in ("IB-INN", "ResNet", "VIB", "class-NLL", "class-NLL + regul.")
-    )
+    floors = ", ".join(f"{name} {floor(of(runs, *MODELS[name]))}" for name in ("IB-INN", *others))
     return verdict(*parts), (
         f"Geometric mean of the three calibration errors, %: IB-INN at γ = 1 {ours}; {listed}. A perfect model in "
         f"the place of each would show: {floors}."
@@ -202,11 +217,8 @@ def b() -> tuple[str, str]:
 
 
 def c() -> tuple[str, str]:
-    ours, plain, fixed = (
-        table(*ROWS[name][:1], "error", ROWS[name][1])
-        for name in ("IB-INN", "class-NLL", "class-NLL + regul.")
-    )
-    bits = table("ibinn", "bits_per_dim", 0.0), table("class-nll", "bits_per_dim")
+    ours, plain, fixed = (table(name, "error") for name in ("IB-INN", "class-NLL", "class-NLL + regul."))
+    bits = table("only L_X", "bits_per_dim"), table("class-NLL", "bits_per_dim")
     times, apart = ratio(plain, ours), ratio(bits[1], bits[0])
     numbers = (
         f"Class-NLL errs on {plain} %, with regularisation on {fixed} %, the IB-INN at γ = 1 on {ours} %. "
@@ -216,14 +228,14 @@ def c() -> tuple[str, str]:
 
 
 def d() -> tuple[str, str]:
-    ours = table("ibinn", path := "ood.*.entropy_increase", 1.0)
+    ours = table("IB-INN", path := "ood.*.entropy_increase")
     parts, listed = against(ours, rivals(path, ("ResNet", "i-RevNet", "only L_Y", "VIB")))
     numbers = f"Rise of the mean entropy, nats, over the five sets: IB-INN at γ = 1 {ours}; {listed}."
     return verdict(*(-part for part in parts)), numbers
 
 
 def e() -> tuple[str, str]:
-    ours = table("ibinn", path := "ood.*.auroc.typicality", 1.0)
+    ours = table("IB-INN", path := "ood.*.auroc.typicality")
     theirs = rivals(path, ("only L_X", "class-NLL"))
     _, listed = against(ours, theirs)
     parts = [within(difference(ours, x), -7, math.inf) for x in theirs.values() if isinstance(x, Estimate)]
@@ -259,7 +271,7 @@ def g() -> tuple[str, str]:
         ("calibration, %", "calibration.geo_mean", 1.0),
         ("entropy rise, nats", "ood.*.entropy_increase", 0.1),
     ):
-        ours, theirs = table("ibinn", path, "inf"), table("irevnet", path)
+        ours, theirs = table("only L_Y", path), table("i-RevNet", path)
         parts.append(within(difference(ours, theirs), -margin, margin))
         numbers.append(f"{what}: only L_Y {ours}, i-RevNet {theirs}")
     return verdict(*parts), f"{'; '.join(numbers)}. One training each."
@@ -318,16 +330,6 @@ def i() -> tuple[str, str]:
     return verdict(faster, 1 if off else -1), numbers
 
 
-ROWS: dict[str, tuple[str, float | str | None]] = {  # of the table, as the claims call them
-    "IB-INN": ("ibinn", 1.0),
-    "only L_X": ("ibinn", 0.0),
-    "only L_Y": ("ibinn", "inf"),
-    "class-NLL": ("class-nll", None),
-    "class-NLL + regul.": ("class-nll-fixed", None),
-    "VIB": ("vib", 1.0),
-    "ResNet": ("resnet", None),
-    "i-RevNet": ("irevnet", None),
-}
 CLAIMS = {
     "a": Claim(
         "γ trades error against bits/dim monotonically; γ = 1 costs about 10 % of each against the extremes.",

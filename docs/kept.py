@@ -16,6 +16,17 @@ Run = Mapping[str, Any]  # a results.json
 SETS = "*"  # in a path: the mean over the out-of-distribution sets, but for the control
 CONTROL = "jpeg"
 MISSING = "Not trained yet."
+MODELS: dict[str, tuple[str, float | str | None]] = {  # of the Fashion-MNIST table: method and gamma
+    "IB-INN": ("ibinn", 1.0),
+    "IB-INN, γ = 3.7": ("ibinn", 3.7),
+    "only L_X": ("ibinn", 0.0),
+    "only L_Y": ("ibinn", "inf"),
+    "class-NLL": ("class-nll", None),
+    "class-NLL + regul.": ("class-nll-fixed", None),
+    "VIB": ("vib", 1.0),
+    "ResNet": ("resnet", None),
+    "i-RevNet": ("irevnet", None),
+}
 
 
 class Estimate(NamedTuple):
@@ -118,5 +129,9 @@ def told(runs: Sequence[Run], path: str, digits: int = 2) -> str:
 
 def with_floor(runs: Sequence[Run], path: str = "calibration") -> str:
     """The geometric mean of the calibration errors, and in brackets what a perfect model would show."""
-    floors = told(runs, f"{path}.floor.geo_mean.mean").split(" ")[0]
-    return f"{told(runs, f'{path}.geo_mean')} ({floors})"
+    error = told(runs, f"{path}.geo_mean")
+    return error if error == "–" else f"{error} ({floor(runs, path)})"
+
+
+def floor(runs: Sequence[Run], path: str = "calibration") -> str:
+    return told(runs, f"{path}.floor.geo_mean.mean").split(" ")[0]

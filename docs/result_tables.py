@@ -11,21 +11,17 @@ from statistics import fmean
 
 from claims import FEATURES, claims, practitioner
 from fill import DOCS, markdown, put
-from kept import EXPERIMENTS, KEPT, MISSING, Run, at, of, read, runs_of, told, with_floor
+from kept import EXPERIMENTS, KEPT, MISSING, MODELS, Run, at, of, read, runs_of, told, with_floor
 
 from ibinn.report.tables import caption, make_table, to_markdown
 
-TABLE: dict[str, tuple[str, float | str | None]] = {  # rows: method and gamma
-    "IB-INN, γ = 1": ("ibinn", 1.0),
-    "IB-INN, γ = 3.7": ("ibinn", 3.7),
-    "IB-INN, only L_X (γ = 0)": ("ibinn", 0.0),
-    "IB-INN, only L_Y (γ → ∞)": ("ibinn", "inf"),
-    "class-NLL": ("class-nll", None),
-    "class-NLL + regul.": ("class-nll-fixed", None),
-    "VIB, γ = 1": ("vib", 1.0),
-    "ResNet": ("resnet", None),
-    "i-RevNet": ("irevnet", None),
+LABELS = {  # of rows, where a claim's word for a model would not do
+    "IB-INN": "IB-INN, γ = 1",
+    "only L_X": "IB-INN, only L_X (γ = 0)",
+    "only L_Y": "IB-INN, only L_Y (γ → ∞)",
+    "VIB": "VIB, γ = 1",
 }
+TABLE = {LABELS.get(name, name): setup for name, setup in MODELS.items()}
 SHORT = {  # rows of the README's table, and a score
     "IB-INN, γ = 1": "combined",
     "class-NLL": "combined",

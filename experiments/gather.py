@@ -29,9 +29,7 @@ HERE = Path(__file__).parent
 RUNS, KEPT = HERE.parent / "runs", HERE.parent / "results"
 EXPERIMENTS = ("fashion-table", "fashion-gamma", "cifar10-base", "sigma-8x8")
 NUMBERS = {"fashion-gamma": ("gamma", "gamma_full"), "sigma-8x8": ("sigma",)}  # figures of `ibinn report`
-PICTURES = {
-    "fashion-gamma": ("latent", "samples", "interpolations")
-}  # of the same, with the IB-INNs at hand
+PICTURES = {"fashion-gamma": ("latent", "samples", "interpolations")}  # with the IB-INNs at hand
 SETS = ("fashion-table", "cifar10-base")  # a figure of the strange inputs
 OF_A_RUN = {  # figures that `ibinn evaluate` draws
     ("fashion-table", "fashion_mnist-ibinn-gamma1-small-seed0"): (

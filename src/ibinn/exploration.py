@@ -62,11 +62,9 @@ def explore(run: Run, test: Part, batch_size: int = 500, seed: int = 0) -> dict[
 @torch.no_grad()
 def encoded(pipeline: Pipeline, raw: Array, noise: torch.Generator | None = None) -> Tensor:
     """z (N, D), of a batch. With `noise` each input has a draw of its own; else all share one, which shifts z."""
-    model, preprocess = pipeline.model, pipeline.preprocess
+    model = pipeline.model
     assert isinstance(model, GenerativeClassifier)
-    if noise is None:
-        return model.encode(pipeline.prepared(raw)[0])[0]
-    return model.encode(pipeline.normalised(preprocess.add_noise(preprocess.to_units(raw), noise))[0])[0]
+    return model.encode(pipeline.prepared(raw)[0] if noise is None else pipeline.noisy(raw, noise))[0]
 
 
 def projected(

@@ -48,6 +48,10 @@ class Pipeline(nn.Module):
         x = self.preprocess.to_units(raw)
         return self.normalised(x + self.preprocess.fixed_noise(draw).to(x))
 
+    def noisy(self, raw: Array | Tensor, generator: torch.Generator) -> Tensor:
+        """raw (B, ...) -> v, each input with a noise of its own, as in training."""
+        return self.normalised(self.preprocess.add_noise(self.preprocess.to_units(raw), generator))[0]
+
     def forward(self, raw: Array | Tensor, draw: int = 0) -> Answers:
         """What the model says about raw (B, ...), log q(x) in raw units."""
         v, log_det = self.prepared(raw, draw)

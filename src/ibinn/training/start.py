@@ -51,8 +51,7 @@ def start_flow(pipeline: Pipeline, images: Array) -> None:
 
 def noisy(pipeline: Pipeline, images: Array, seed: int) -> Tensor:
     """Normalised, with the noise of training."""
-    preprocess, generator = pipeline.preprocess, torch.Generator(pipeline.device).manual_seed(seed)
-    return pipeline.normalised(preprocess.add_noise(preprocess.to_units(images), generator))[0]
+    return pipeline.noisy(images, torch.Generator(pipeline.device).manual_seed(seed))
 
 
 def start_means(pipeline: Pipeline, part: Part, rows: Rows) -> None:
