@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from trainings import trained
 
 from ibinn.checkpoint import (
+    STATE,
     RunError,
     load_run,
     load_state,
@@ -86,6 +87,19 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         load_state(tmp_path, other, "digest")
 
 
+def test_a_checkpoint_from_before_a_setting_was_added_goes_on(tmp_path):
+    """If the setting has the value that it stands for."""
+    run = trained(tmp_path / "a", epochs=1)
+    save_state(tmp_path, run.config, "digest", TENSORS, {"epoch": 1})
+    tensors, about = read_tensors(tmp_path / STATE)
+    earlier = "".join(
+        line for line in about["config"].splitlines(keepends=True) if "gamma_ramp" not in line
+    )
+    assert earlier != about["config"]
+    write_tensors(tmp_path / STATE, tensors, {**about, "config": earlier})
+    assert load_state(tmp_path, run.config, "digest")[1] == {"epoch": 1}
+
+
 def test_a_folder_that_holds_no_run_says_so(tmp_path):
     with pytest.raises(RunError, match="is no run folder"):
         load_run(tmp_path)
@@ -119,7 +133,7 @@ def test_a_full_disk_leaves_the_last_good_file(tmp_path):
     target = tmp_path / "x"
     write_whole(target, b"good")
     script = (
-        "import resource, sys; from pathlib import Path; from ibinn.files import write_whole\n"
+        "import resource, sys; from pathlib import Path; from ibinn.files import STATE, write_whole\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
         "try: write_whole(Path(sys.argv[1]), bytes(5000))\n"
         "except OSError as error: print('refused')"

@@ -187,7 +187,7 @@ def load_state(
     if not path.is_file():
         return None
     tensors, about = read_tensors(path)
-    if about.get("config") != to_toml(config):
+    if from_toml(RunConfig, about["config"], str(path)) != config:
         raise RunError(
             f"{path} belongs to another run, with other settings; delete it to start afresh, or use another --out"
         )
