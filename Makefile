@@ -53,6 +53,7 @@ results: .venv/installed
 	$(BIN)/ibinn demo
 	$(BIN)/python experiments/elsewhere.py
 	$(BIN)/ibinn sweep experiments/fashion-table.toml
+	$(BIN)/ibinn sweep experiments/fashion-no-ramp.toml
 	$(BIN)/ibinn sweep experiments/fashion-gamma.toml
 	$(BIN)/python experiments/cifar10_8x8.py
 	$(BIN)/ibinn sweep experiments/sigma-8x8.toml

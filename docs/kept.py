@@ -11,7 +11,7 @@ from fill import DOCS
 from scipy import stats
 
 KEPT = DOCS.parent / "results"
-EXPERIMENTS = ("fashion-table", "fashion-gamma", "cifar10-base", "sigma-8x8")
+EXPERIMENTS = ("fashion-table", "fashion-no-ramp", "fashion-gamma", "cifar10-base", "sigma-8x8")
 Run = Mapping[str, Any]  # a results.json
 SETS = "*"  # in a path: the mean over the out-of-distribution sets, but for the control
 CONTROL = "jpeg"

@@ -27,7 +27,7 @@ from ibinn.sweep.plan import plan, read_experiment
 
 HERE = Path(__file__).parent
 RUNS, KEPT = HERE.parent / "runs", HERE.parent / "results"
-EXPERIMENTS = ("fashion-table", "fashion-gamma", "cifar10-base", "sigma-8x8")
+EXPERIMENTS = ("fashion-table", "fashion-no-ramp", "fashion-gamma", "cifar10-base", "sigma-8x8")
 NUMBERS = {"fashion-gamma": ("gamma", "gamma_full"), "sigma-8x8": ("sigma",)}  # figures of `ibinn report`
 PICTURES = {"fashion-gamma": ("latent", "samples", "interpolations")}  # with the IB-INNs at hand
 SETS = ("fashion-table", "cifar10-base")  # a figure of the strange inputs

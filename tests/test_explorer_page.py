@@ -243,7 +243,7 @@ def test_keys_alone_are_enough(page):
         page.until(lambda before=before: page.one("#pick").get_attribute("value") != before)
     page.until(lambda: page.text("#sentence") not in seen)
     reached = set()
-    page.driver.execute_script("document.body.tabIndex = -1; document.body.focus()")  # Tab starts at the top
+    page.driver.execute_script("document.body.tabIndex = -1; document.body.focus()")  # Tab starts there
     for _ in range(60):
         ActionChains(page.driver).send_keys(Keys.TAB).perform()
         reached.add(page.driver.switch_to.active_element.get_attribute("id"))
