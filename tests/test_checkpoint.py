@@ -133,7 +133,7 @@ def test_a_full_disk_leaves_the_last_good_file(tmp_path):
     target = tmp_path / "x"
     write_whole(target, b"good")
     script = (
-        "import resource, sys; from pathlib import Path; from ibinn.files import STATE, write_whole\n"
+        "import resource, sys; from pathlib import Path; from ibinn.files import write_whole\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
         "try: write_whole(Path(sys.argv[1]), bytes(5000))\n"
         "except OSError as error: print('refused')"

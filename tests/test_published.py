@@ -163,10 +163,8 @@ def test_the_advice_follows_from_the_numbers():
     best = {score: numbers(resnet, f"ood.*.auroc.{score}") for score in claims.FEATURES}
     score = max(best, key=lambda one: best[one].mean)
     assert gap("error").high < 0  # it errs less
-    assert (
-        json.loads((ROOT / "results/fashion-ensemble.json").read_text())["error"]
-        < numbers(resnet, "error").low
-    )
+    several = json.loads((ROOT / "results/fashion-ensemble.json").read_text())
+    assert several["error"] < min(run["error"] for run in resnet)
     mean = gap("ood.*.auroc.combined", f"ood.*.auroc.{score}")
     assert mean.low < 0 < mean.high  # mean AUROC is the same within the intervals
     assert gap("ood.rotation.auroc.combined", f"ood.rotation.auroc.{score}").low > 0
@@ -177,7 +175,7 @@ def test_the_advice_follows_from_the_numbers():
     before, after = (numbers(resnet, f"{where}calibration.geo_mean").mean for where in ("", "scaled."))
     assert after > before  # a temperature makes it worse
     for name in ("inverted", "quickdraw"):  # surer of itself there, but flagged
-        assert numbers(ibinn, f"ood.{name}.entropy_increase").high < 0
+        assert all(run["intervals"][f"ood.{name}.entropy_increase"][1] < 0 for run in ibinn)
         assert numbers(ibinn, f"ood.{name}.auroc.combined").low > 99
     assert all(numbers(some, "ood.*.auroc.entropy").mean < 80 for some in (ibinn, resnet))
 

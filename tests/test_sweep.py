@@ -258,7 +258,7 @@ def test_the_published_experiments_hold_what_is_published(name):
         others = [s for t, s in zip(*runs_of("fashion-table")[::2], strict=True) if t.gamma == 1]
         assert setups == {("ibinn", 1.0)}
         assert [t.seed for t in trains] == [0, 1, 2]
-        assert settings[0] == {**others[0], "recipe.gamma_ramp": "0"}
+        assert settings[0] == {**others[0], "recipe.gamma_ramp": "0.0"}
     elif name == "fashion-gamma":
         gammas = sorted(gamma for method, gamma in setups if method == "ibinn")
         assert setups == {(method, gamma) for method in GAMMA_METHODS for gamma in gammas}
