@@ -165,6 +165,7 @@ def test_the_advice_follows_from_the_numbers():
     assert gap("error").high < 0  # it errs less
     several = json.loads((ROOT / "results/fashion-ensemble.json").read_text())
     assert several["error"] < min(run["error"] for run in resnet)
+    assert several["error"] > numbers(resnet, "error").low  # open by the intervals
     mean = gap("ood.*.auroc.combined", f"ood.*.auroc.{score}")
     assert mean.low < 0 < mean.high  # mean AUROC is the same within the intervals
     assert gap("ood.rotation.auroc.combined", f"ood.rotation.auroc.{score}").low > 0
@@ -174,9 +175,11 @@ def test_the_advice_follows_from_the_numbers():
     assert calibration.low < 0 < calibration.high  # cannot be told apart
     before, after = (numbers(resnet, f"{where}calibration.geo_mean").mean for where in ("", "scaled."))
     assert after > before  # a temperature makes it worse
-    for name in ("inverted", "quickdraw"):  # surer of itself there, but flagged
+    assert (len(ibinn), several["n_members"]) == (3, 3)
+    for name in ("inverted", "quickdraw"):  # each is surer of itself there, but all are flagged
         assert all(run["intervals"][f"ood.{name}.entropy_increase"][1] < 0 for run in ibinn)
         assert numbers(ibinn, f"ood.{name}.auroc.combined").low > 99
+        assert min(run["ood"][name]["detected_at_alpha"]["combined"] for run in ibinn) > 99.9
     assert all(numbers(some, "ood.*.auroc.entropy").mean < 80 for some in (ibinn, resnet))
 
 
