@@ -7,12 +7,13 @@ DOCS = Path(__file__).parent
 
 
 def put(text: str, name: str, told: str) -> str:
-    """The text of a page with `told` at the place of this name."""
+    """The text of a page with `told` at the place of this name; no line ends within a number and its error."""
     before, start, rest = text.partition(f"<!-- {name} -->\n")
     _, end, after = rest.partition("<!-- end -->")
     if not start or not end:
         raise ValueError(f"there is no place <!-- {name} --> ... <!-- end -->")
-    return f"{before}{start}{told}\n{end}{after}"
+    unbroken = told.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+    return f"{before}{start}{unbroken}\n{end}{after}"
 
 
 def markdown(rows: Iterable[list[str]]) -> str:

@@ -43,7 +43,7 @@ def test_a_page_holds_what_the_benchmarks_say(name):
 
 def rows_of(text, name):
     """The cells of the table at a place of a page, by its first column; the heads under ''."""
-    block = text.split(f"<!-- {name} -->\n")[1].split("<!-- end -->")[0]
+    block = text.split(f"<!-- {name} -->\n")[1].split("<!-- end -->")[0].replace("\N{NO-BREAK SPACE}", " ")
     lines = [
         [cell.strip() for cell in line.strip("|").split(" | ")]
         for line in block.splitlines()
