@@ -203,6 +203,37 @@ def test_only_runs_that_differ_in_the_knob_alone_share_a_curve():
     assert len(notes) == 1
 
 
+def test_runs_with_other_settings_are_not_averaged(cli, tmp_path):
+    """Two recipes, one of them with two seeds; a VIB and other gammas have only one."""
+    digits = few_digits(600)
+    runs = {
+        "a": {},
+        "b": {"seed": 1},
+        "c": {"smoothing": 0.5},
+        "d": {"smoothing": 0.5, "gamma": 4.0},
+        "e": {"smoothing": 0.5, "gamma": 9.0},
+        "f": {"method": "vib"},
+        "g": {"method": "resnet"},
+    }
+    for name, settings in runs.items():
+        write_evaluation(tmp_path / name, digits, **settings)
+    _, err, code = cli("report", *[tmp_path / name for name in runs], "--out", tmp_path / "out")
+    assert code == 0
+    assert "left out" not in err
+    assert "gamma figure shows the runs with recipe.smoothing 0.5 alone" in err
+    rows = list(csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines()))
+    kept = [(row["method"], row["gamma"], row["variant"], row["n_seeds"]) for row in rows]
+    assert ("ibinn", "1.0", "recipe.smoothing 0.05", "2") in kept
+    assert ("ibinn", "1.0", "recipe.smoothing 0.5", "1") in kept
+    assert ("ibinn", "4.0", "", "1") in kept
+    assert len(kept) == 6
+    told = {run: json.loads((tmp_path / run / "results.json").read_text())["error"] for run in "abc"}
+    errors = {row["variant"]: float(row["error"]) for row in rows if row["gamma"] == "1.0"}
+    assert errors["recipe.smoothing 0.05"] == pytest.approx((told["a"] + told["b"]) / 2)
+    assert errors["recipe.smoothing 0.5"] == pytest.approx(told["c"])
+    assert "| γ = 1, recipe.smoothing 0.5 |" in (tmp_path / "out" / "table.md").read_text()
+
+
 def test_report_over_all_methods_and_several_gammas(cli, tmp_path):
     """A dozen runs: the table in three forms, the gamma figures, latents, samples and interpolations."""
     digits, folders = few_digits(600), []
@@ -281,6 +312,7 @@ def test_sigma_runs_make_the_sigma_figure(cli, tmp_path):
 
 def test_one_run_makes_no_sweep():
     base = {"method": "ibinn", "gamma": 1.0, "seed": 0, "sigma": None, "noise": "uniform", "size": "tiny"}
+    base |= {"dataset": "digits", "settings": {}}
     assert [*sweep_figures([Evaluated(Path("x"), base, {})], "typicality", print)] == []
 
 

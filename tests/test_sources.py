@@ -84,7 +84,7 @@ def test_folder_modes_become_grey_or_rgb(tmp_path):
     assert np.array_equal(x[2, 1:], colour[1:])
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "webp", "bmp"])
+@pytest.mark.parametrize("suffix", ["jpg", "webp", "bmp", "gif", "tif", "ppm"])
 def test_folder_formats(tmp_path, suffix):
     for label in "ab":
         (tmp_path / "f" / label).mkdir(parents=True)
@@ -92,6 +92,14 @@ def test_folder_formats(tmp_path, suffix):
     x = np.asarray(load(tmp_path / "f").train.x).astype(int)
     assert x.shape == (2, 4, 5, 3)
     assert np.abs(x - [200, 30, 90]).max() < 12
+
+
+def test_images_of_floats_have_no_known_range(tmp_path):
+    for label in "ab":
+        (tmp_path / "f" / label).mkdir(parents=True)
+        Image.fromarray(np.full((4, 5), 0.5, np.float32)).save(tmp_path / "f" / label / "1.tiff")
+    with pytest.raises(DataError, match="floating-point"):
+        load(tmp_path / "f")
 
 
 def test_sizes_that_differ_are_cropped_and_resized_with_a_notice(tmp_path):

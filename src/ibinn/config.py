@@ -51,7 +51,12 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Network:
-    """A network. Images: an entry of blocks, widths, dropouts per resolution. Vectors: dense blocks only."""
+    """A network. Images: an entry of blocks, widths, dropouts per resolution. Vectors: dense blocks only.
+
+    The log-scale of a coupling is clamp tanh(slope raw), with down_slope where the resolution is halved and with
+    2 for the clamp in dense blocks. Scales behind the mixes start at `scale`; learn_scale lets training change
+    them.
+    """
 
     blocks: tuple[int, ...]
     widths: tuple[int, ...]
@@ -87,11 +92,15 @@ class Network:
 class Recipe:
     """How a network is trained. From noise on, it is about images, but for normalise.
 
-    learning_rate is the peak; the means get mu_rate times it. clip is for the norm of the gradient, smoothing for
-    the labels; ema is the memory of the moving average, 0 for none. When the validation loss has not fallen
-    for `patience` epochs training stops, and the best epoch is kept; with patience 0 the last one is. gamma_ramp
-    is the share of the training over which the IB-INN's gamma rises from 0 to its value.
-    normalise: "whiten" also starts the model close to linear discriminant analysis, see training/start.py.
+    learning_rate is the peak; the means get mu_rate times it. schedule "steps" divides it by 10 three times. clip
+    is for the norm of the gradient, smoothing for the labels; ema is the memory of the moving average, 0 for
+    none. When the validation loss has not fallen for `patience` epochs training stops, and the best epoch is
+    kept; with patience 0 the last one is. gamma_ramp is the share of the training over which the IB-INN's gamma
+    rises from 0 to its value. sigma is the deviation of Gaussian noise in pixel units, where a level is 1/256
+    wide. normalise: "equalise" evens out the histogram, "whiten" starts the model close to linear discriminant
+    analysis (training/start.py). flip mirrors half of the images, crop shifts by up to so many pixels, rotation
+    turns by up to so many degrees, jitter changes brightness, contrast and saturation by up to these shares
+    (data/augment.py).
     """
 
     epochs: int

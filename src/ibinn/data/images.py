@@ -19,7 +19,7 @@ from PIL import Image, ImageOps
 
 from ibinn.data.dataset import Array, DataError
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
+SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 FORMATS = (
     "PNG",
     "JPEG",
@@ -71,6 +71,8 @@ def plain_mode(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16") or image.mode == "I":
         values = np.asarray(image).clip(0, 65535)
         return Image.fromarray((values >> 8).astype(np.uint8))
+    if image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers of an unknown range; save 8 or 16 bits")
     if image.mode == "1":
         return image.convert("L")
     if image.mode in ("LA", "La", "RGBA", "RGBa", "PA") or "transparency" in image.info:

@@ -12,8 +12,8 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from ibinn.checkpoint import RunError
-from ibinn.config import GAMMA_METHODS
+from ibinn.checkpoint import RunError, read_config
+from ibinn.config import GAMMA_METHODS, ConfigError
 from ibinn.data.dataset import Array
 from ibinn.data.sources import KNOWN
 from ibinn.exploration import read_arrays, write_arrays
@@ -40,6 +40,16 @@ RUN_FIGURES = (
     *("samples", "interpolations", "trajectory", "training"),
 )
 SWEEP_FIGURES = ("gamma", "gamma_full", "sigma", "latent", "samples", "interpolations")
+TOLD = (
+    "format",
+    "data",
+    "method",
+    "gamma",
+    "size",
+    "seed",
+    "recipe.noise",
+    "recipe.sigma",
+)  # in results.json
 MOST_PANELS = 8  # runs side by side in one figure
 Numbers = dict[str, Any]  # results.json as read
 Note = Callable[[str], None]
@@ -180,7 +190,10 @@ def runs_in(folder: Path, note: Note) -> list[Path]:
 
 
 def read_runs(folders: Sequence[Path], note: Note) -> list[Evaluated]:
-    """Those that can be read, each once; the same data told in two ways has one name."""
+    """Those that can be read, each once; the same data told in two ways has one name.
+
+    Their results get the `settings` that they were trained with and the `variant` that these make of their setup.
+    """
     runs: dict[tuple[Any, ...], Evaluated] = {}
     for folder in folders:
         try:
@@ -191,12 +204,65 @@ def read_runs(folders: Sequence[Path], note: Note) -> list[Evaluated]:
         data = Path(run.results["dataset"])
         if str(data) not in KNOWN and data.exists():
             run.results["dataset"] = str(data.resolve())
-        key = (run.results["dataset"], setup_of(run.results), run.results["seed"])
+        settings = run.results["settings"] = settings_of(folder)
+        key = (*twins(run), run.results["seed"], *settings.items())
         if key in runs:
             note(f"left out: {folder} is the same training as {runs[key].folder}")
         else:
             runs[key] = run
+    tell_variants([*runs.values()])
     return [*runs.values()]
+
+
+def settings_of(folder: Path) -> dict[str, str]:
+    """What config.toml holds beyond what results.json tells, as text, by name: recipe.epochs and so on.
+
+    Empty where there is none that can be read.
+    """
+    try:
+        config = dataclasses.asdict(read_config(folder / CONFIG))
+    except (OSError, ConfigError, RunError):
+        return {}
+    parts = {"recipe.": config.pop("recipe"), "network.": config.pop("network"), "": config}
+    found = {f"{part}{key}": value for part, values in parts.items() for key, value in values.items()}
+    return {
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in found.items()
+        if key not in TOLD
+    }
+
+
+def twins(run: Evaluated) -> tuple[Any, ...]:
+    """The same for runs that a table would take for seeds of one setup."""
+    return run.results["dataset"], setup_of(run.results)._replace(variant="")
+
+
+def tell_variants(runs: Sequence[Evaluated]) -> None:
+    """Runs that are alike but for their settings are not averaged: `variant` says what each has of its own."""
+    for group in grouped(runs, twins).values():
+        keys = varied(group)
+        for run in group:
+            run.results["variant"] = ", ".join(f"{key} {value_of(run, key)}" for key in keys)
+
+
+def varied(runs: Sequence[Evaluated]) -> list[str]:
+    """The settings in which they differ."""
+    keys = dict.fromkeys(key for run in runs for key in run.results["settings"])
+    return [key for key in keys if len({value_of(run, key) for run in runs}) > 1]
+
+
+def value_of(run: Evaluated, field: str) -> Any:
+    """Of a field of results.json, or of a setting."""
+    return run.results[field] if field in run.results else run.results["settings"].get(field, "unknown")
+
+
+def grouped(
+    runs: Sequence[Evaluated], key: Callable[[Evaluated], tuple[Any, ...]]
+) -> dict[tuple[Any, ...], list[Evaluated]]:
+    groups: dict[tuple[Any, ...], list[Evaluated]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
 
 
 def write_tables(
@@ -239,12 +305,14 @@ def write_sweep(runs: Sequence[Evaluated], out: Path, score: str, note: Note) ->
 def sweep_figures(runs: Sequence[Evaluated], score: str, note: Note) -> Iterator[Drawing]:
     swept = [run for run in runs if run.results["method"] in GAMMA_METHODS]
     swept = alike(swept, ("size", "noise", "sigma"), "gamma", note)
+    by_method = grouped(swept, lambda run: (run.results["method"],)).values()
+    swept = [run for some in by_method for run in alike(some, varied_twins(some), "gamma", note)]
     if len({run.results["gamma"] for run in swept if run.results["method"] == "ibinn"}) > 1:
         numbers = [run.results for run in swept]
         yield "gamma", lambda: draw_gamma_panels(numbers, score)
         yield "gamma_full", lambda: draw_gamma_full(numbers, score)
     noisy = [r for r in runs if r.results["sigma"] and r.results["information"]["ci_xz"] is not None]
-    noisy = alike(noisy, ("method", "size", "gamma"), "sigma", note)
+    noisy = alike(noisy, ("method", "size", "gamma", *varied_twins(noisy)), "sigma", note)
     if len({run.results["sigma"] for run in noisy}) > 1:
         yield "sigma", lambda: draw_sigma([r.results for r in noisy], noisy[0].results["n_dims"])
     for name, key, draw in (
@@ -258,9 +326,7 @@ def sweep_figures(runs: Sequence[Evaluated], score: str, note: Note) -> Iterator
 
 def alike(runs: Sequence[Evaluated], fields: Sequence[str], knob: str, note: Note) -> list[Evaluated]:
     """Of runs that differ in more than the knob and the seed, those that show most values of the knob."""
-    groups: dict[tuple[Any, ...], list[Evaluated]] = {}
-    for run in runs:
-        groups.setdefault(tuple(run.results[field] for field in fields), []).append(run)
+    groups = grouped(runs, lambda run: tuple(value_of(run, field) for field in fields))
     if not groups:
         return []
     key, chosen = max(groups.items(), key=lambda item: len({run.results[knob] for run in item[1]}))
@@ -269,6 +335,11 @@ def alike(runs: Sequence[Evaluated], fields: Sequence[str], knob: str, note: Not
         told = ", ".join(f"{field} {value}" for field, value in zip(fields, key, strict=True))
         note(f"the {knob} figure shows the runs with {told} alone: the others differ in more than {knob}")
     return chosen
+
+
+def varied_twins(runs: Sequence[Evaluated]) -> list[str]:
+    """The settings in which runs differ that share all that results.json tells of."""
+    return [*dict.fromkeys(key for group in grouped(runs, twins).values() for key in varied(group))]
 
 
 def side_by_side(runs: Sequence[Evaluated]) -> list[Evaluated]:
@@ -312,13 +383,15 @@ def draw_interpolations_of(runs: Sequence[Evaluated]) -> Figure:
 
 
 def label_of(results: Numbers, with_size: bool = False) -> str:
-    """γ = 1, γ = ∞, class-nll, ...; with size and σ where runs differ in them."""
+    """γ = 1, γ = ∞, class-nll, ...; with size, σ and other settings where runs differ in them."""
     gamma = float(results["gamma"] or 0)
     method = str(results["method"])
     text = {"class-nll": "class-NLL", "class-nll-fixed": "class-NLL reg."}.get(method, method)
     if text == "ibinn":
         text = "γ = ∞" if gamma == float("inf") else f"γ = {gamma:g}"
-    if not with_size:
-        return text
-    sigma = "" if results["sigma"] is None else f", σ = {results['sigma']:g}"
-    return f"{text}, {results['size']}{sigma}"
+    parts = [text]
+    if with_size:
+        parts.append(results["size"])
+        parts += [] if results["sigma"] is None else [f"σ = {results['sigma']:g}"]
+    parts += filter(None, [results.get("variant")])
+    return ", ".join(parts)

@@ -62,13 +62,17 @@ class Cell(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What the runs of a row share. No gamma for methods without that knob, no sigma without Gaussian noise."""
+    """What the runs of a row share. No gamma for methods without that knob, no sigma without Gaussian noise.
+
+    `variant` names other settings, where runs that are alike in all the rest differ in them.
+    """
 
     method: str
     gamma: float | None
     size: str
     noise: str | None
     sigma: float | None
+    variant: str
 
 
 @dataclass(frozen=True)
@@ -186,23 +190,33 @@ def setup_of(run: Run) -> Setup:
     """Runs of one setup differ only in seed."""
     has_gamma = "{}" in METHODS[run["method"]][1]
     gamma = float(run["gamma"]) if has_gamma else None
-    return Setup(run["method"], gamma, run["size"], run.get("noise"), run.get("sigma"))
+    variant = run.get("variant", "")
+    return Setup(run["method"], gamma, run["size"], run.get("noise"), run.get("sigma"), variant)
 
 
 def in_order(setup: Setup) -> tuple[Any, ...]:
-    """The order of the rows: method, gamma, size, noise."""
-    method, gamma, size, noise, sigma = setup
-    return [*METHODS].index(method), gamma or 0, position(size, SIZES), size, sigma or 0, noise or ""
+    """The order of the rows: method, gamma, size, noise, other settings."""
+    method, gamma, size, noise, sigma, variant = setup
+    return (
+        [*METHODS].index(method),
+        gamma or 0,
+        position(size, SIZES),
+        size,
+        sigma or 0,
+        noise or "",
+        variant,
+    )
 
 
 def labels_of(setups: set[Setup]) -> dict[Setup, str]:
-    """The size is named in a table of several sizes, the noise where one size has several."""
+    """The size is named in a table of several sizes, the noise where one size has several, and any variant."""
     sizes = {setup.size for setup in setups}
     noises = {(setup.size, setup.noise, setup.sigma) for setup in setups}
     return {
         setup: label_of(setup.method, setup.gamma)
         + (f", {setup.size}" if len(sizes) > 1 else "")
         + (f", {noise_name(setup)}" if len(noises) > len(sizes) else "")
+        + (f", {setup.variant}" if setup.variant else "")
         for setup in setups
     }
 
