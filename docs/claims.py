@@ -45,10 +45,10 @@ ADVICE = (  # what follows from practitioner's numbers; a test checks that it do
     "less than each of them, though the intervals leave that open. Take the IB-INN if strange inputs may "
     "differ by small changes of their pixels, as those with noise do here, which no score of the ResNet "
     "notices well; or if a density or samples are wanted. Then look at its p-value, not at its probabilities "
-    "alone: each of the three is surer of inverted images and drawings than of test images, and flags them "
-    "all. Calibration does not decide it: as trained the two cannot be told apart, and a temperature, which is "
-    "fitted to −log q(y|x), makes this measure of it worse for the ResNet. Neither sees all five kinds. Other "
-    "kinds of strangeness were not tried."
+    "alone: each of the three IB-INNs is surer of inverted images and drawings than of test images, and "
+    "flags them all. Calibration does not decide it: as trained the two cannot be told apart, and a "
+    "temperature, which is fitted to −log q(y|x), makes this measure of it worse for the ResNet. Neither "
+    "sees all five kinds. Other kinds of strangeness were not tried."
 )
 
 
@@ -425,7 +425,7 @@ def practitioner() -> str:
         f"{both(with_floor, 'calibration')} (± over seeds; in brackets that of a perfect model). For strange "
         f"inputs the best of the ResNet's scores, chosen afterwards, is `{best}`, with a mean AUROC of "
         f"{area(resnet, '*', best)} %; `combined` of the IB-INN, named beforehand, has "
-        f"{area(ibinn, '*', 'combined')} %. By set: {by_set}. {ADVICE}"
+        f"{area(ibinn, '*', 'combined')} %. By set: {by_set}.\n\n{ADVICE}"
     )
 
 
