@@ -183,6 +183,24 @@ def test_the_advice_follows_from_the_numbers():
     assert all(numbers(some, "ood.*.auroc.entropy").mean < 80 for some in (ibinn, resnet))
 
 
+def test_the_reasons_follow_from_the_numbers():
+    runs = runs_of("fashion-table")
+    ibinn, class_nll, resnet, vib = (
+        of(runs, *setup) for setup in (("ibinn", 1.0), ("class-nll",), ("resnet",), ("vib", 1.0))
+    )
+
+    def mean(some, path):
+        return fmean(at(run, path) for run in some)
+
+    for some in (resnet, vib):  # (b)
+        assert mean(some, "calibration.geo_mean") < mean(some, "calibration.floor.geo_mean.mean") + 0.5
+    assert 1.5 < mean(class_nll, "error") / mean(ibinn, "error") < 2.5  # (c)
+    steady, middle = of(runs_of("fashion-no-ramp"), "ibinn", 1.0), of(runs, "ibinn", 3.7)
+    rise = [mean(some, "ood.*.entropy_increase") for some in (ibinn, steady, middle, resnet)]  # (d)
+    assert rise == sorted(rise)
+    assert rise[2] > 0.8 * rise[3]
+
+
 def test_small_cifar_is_the_mean_of_squares():
     x = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype(np.uint8)
     small = cifar10_8x8.reduced(x)
