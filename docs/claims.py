@@ -39,7 +39,7 @@ QUARTER = 1 / 1024  # of the step between two levels, in pixel units: sigma belo
 REASONS = {  # by letter: why a claim may not have held, or what else to know
     "a": "(The sweep is from before γ rose in training, the other runs are not: to be judged anew.)",
     "b": "A likely reason: with label smoothing and the epoch chosen by the validation loss, ResNet and VIB are "
-    "within half a point of their floors already, and little is left to win.",
+    "within a point of their floors already, and little is left to win.",
     "c": "It errs twice as often, not six times. A likely reason: garments on a plain background differ in many "
     "of their pixels, so that a density which hardly attends to the classes still tells most of them apart; of "
     "photographs that is not so.",

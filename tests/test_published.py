@@ -193,7 +193,7 @@ def test_the_reasons_follow_from_the_numbers():
         return fmean(at(run, path) for run in some)
 
     for some in (resnet, vib):  # (b)
-        assert mean(some, "calibration.geo_mean") < mean(some, "calibration.floor.geo_mean.mean") + 0.5
+        assert mean(some, "calibration.geo_mean") < mean(some, "calibration.floor.geo_mean.mean") + 1.0
     assert 1.5 < mean(class_nll, "error") / mean(ibinn, "error") < 2.5  # (c)
     steady, middle = of(runs_of("fashion-no-ramp"), "ibinn", 1.0), of(runs, "ibinn", 3.7)
     rise = [mean(some, "ood.*.entropy_increase") for some in (ibinn, steady, middle, resnet)]  # (d)
