@@ -62,17 +62,14 @@ class Cell(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What the runs of a row share. No gamma for methods without that knob, no sigma without Gaussian noise.
-
-    `variant` names other settings, where runs that are alike in all the rest differ in them.
-    """
+    """What the runs of a row share. No gamma for methods without that knob, no sigma without Gaussian noise."""
 
     method: str
     gamma: float | None
     size: str
     noise: str | None
     sigma: float | None
-    variant: str
+    variant: str  # other settings, where runs that are alike in all the rest differ in them
 
 
 @dataclass(frozen=True)
