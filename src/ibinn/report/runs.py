@@ -40,16 +40,8 @@ RUN_FIGURES = (
     *("samples", "interpolations", "trajectory", "training"),
 )
 SWEEP_FIGURES = ("gamma", "gamma_full", "sigma", "latent", "samples", "interpolations")
-TOLD = (
-    "format",
-    "data",
-    "method",
-    "gamma",
-    "size",
-    "seed",
-    "recipe.noise",
-    "recipe.sigma",
-)  # in results.json
+# Settings of config.toml that results.json tells of too.
+TOLD = {"format", "data", "method", "gamma", "size", "seed", "recipe.noise", "recipe.sigma"}
 MOST_PANELS = 8  # runs side by side in one figure
 Numbers = dict[str, Any]  # results.json as read
 Note = Callable[[str], None]
@@ -154,9 +146,8 @@ def report(folders: Sequence[Path], out: Path, paper: bool, score: str, note: No
     """
     if not folders:
         raise RunError("which runs? give their folders, as in: ibinn report runs/*")
-    by_data: dict[str, list[Evaluated]] = {}
-    for run in read_runs([run for folder in folders for run in runs_in(folder, note)], note):
-        by_data.setdefault(run.results["dataset"], []).append(run)
+    runs = read_runs([run for folder in folders for run in runs_in(folder, note)], note)
+    by_data = grouped(runs, lambda run: run.results["dataset"])
     if not by_data:
         raise RunError("none of these runs has results; make them with: ibinn evaluate RUN")
     if len(by_data) > 1:
@@ -256,10 +247,8 @@ def value_of(run: Evaluated, field: str) -> Any:
     return run.results[field] if field in run.results else run.results["settings"].get(field, "unknown")
 
 
-def grouped(
-    runs: Sequence[Evaluated], key: Callable[[Evaluated], tuple[Any, ...]]
-) -> dict[tuple[Any, ...], list[Evaluated]]:
-    groups: dict[tuple[Any, ...], list[Evaluated]] = {}
+def grouped(runs: Sequence[Evaluated], key: Callable[[Evaluated], Any]) -> dict[Any, list[Evaluated]]:
+    groups: dict[Any, list[Evaluated]] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)
     return groups
@@ -305,7 +294,7 @@ def write_sweep(runs: Sequence[Evaluated], out: Path, score: str, note: Note) ->
 def sweep_figures(runs: Sequence[Evaluated], score: str, note: Note) -> Iterator[Drawing]:
     swept = [run for run in runs if run.results["method"] in GAMMA_METHODS]
     swept = alike(swept, ("size", "noise", "sigma"), "gamma", note)
-    by_method = grouped(swept, lambda run: (run.results["method"],)).values()
+    by_method = grouped(swept, lambda run: run.results["method"]).values()
     swept = [run for some in by_method for run in alike(some, varied_twins(some), "gamma", note)]
     if len({run.results["gamma"] for run in swept if run.results["method"] == "ibinn"}) > 1:
         numbers = [run.results for run in swept]
