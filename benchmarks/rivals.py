@@ -357,7 +357,7 @@ def main() -> None:
         work_on(*sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
     options = parser.parse_args()
     rows = []
