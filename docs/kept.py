@@ -38,7 +38,7 @@ class Estimate(NamedTuple):
     n: int
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f} ({self.low:.2f} to {self.high:.2f})"
+        return f"{self.mean:z.2f} ({self.low:z.2f} to {self.high:z.2f})"
 
     def signed(self) -> str:
         """Of a difference."""
@@ -123,7 +123,7 @@ def told(runs: Sequence[Run], path: str, digits: int = 2) -> str:
     numbers = [value for value in values if value is not None]
     if not numbers or len(numbers) < len(values):
         return "–"
-    mean = f"{fmean(numbers):.{digits}f}"
+    mean = f"{fmean(numbers):z.{digits}f}"
     return mean if len(numbers) == 1 else f"{mean} ± {standard_error(numbers):.{digits}f}"
 
 
