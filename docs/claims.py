@@ -38,8 +38,8 @@ HELD, PART, NOT, OPEN = (
 QUARTER = 1 / 1024  # of the step between two levels, in pixel units: sigma below it should not matter
 REASONS = {  # by letter: why a claim may not have held, or what else to know
     "a": "The trade is as claimed, but at γ = 1 the error pays more for it; at γ = 3.7 it is a fifth above its "
-    "least, and so are bits/dim. A likely reason: a small network that is trained for twenty minutes has little to spare "
-    "for the classes beside the density; the paper's had 450 epochs.",
+    "least, and so are bits/dim. A likely reason: a small network that is trained for twenty minutes has little "
+    "to spare for the classes beside the density; the paper's had 450 epochs.",
     "b": "A likely reason: with label smoothing and the epoch chosen by the validation loss, ResNet and VIB are "
     "within a point of their floors already, and little is left to win.",
     "c": "It errs twice as often, not six times. A likely reason: garments on a plain background differ in many "
