@@ -191,6 +191,16 @@ def against(ours: Estimate, theirs: dict[str, Estimate | str]) -> tuple[list[int
     return [is_lower(ours, other) for other in known.values()], "; ".join(listed)
 
 
+def on_cifar(tell: Callable[[list[Run], str], str], path: str, how: str) -> str:
+    """The same of CIFAR-10, to look at beside: the verdict does not depend on it."""
+    runs = runs_of("cifar10-base")
+    ibinn, resnet = of(runs, "ibinn", 1.0), of(runs, "resnet")
+    if not ibinn or not resnet:
+        return ""
+    both = f"IB-INN at γ = 1 {tell(ibinn, path)}, ResNet {tell(resnet, path)}"
+    return f" On CIFAR-10, {how}: {both}; one training each."
+
+
 def swept(method: str) -> dict[float, Run]:
     """The runs of the gamma sweep by gamma."""
     runs = of(runs_of("fashion-gamma"), method)
@@ -230,7 +240,7 @@ def b() -> tuple[str, str]:
     floors = ", ".join(f"{name} {floor(of(runs, *MODELS[name]))}" for name in ("IB-INN", *others))
     return verdict(*parts), (
         f"Geometric mean of the three calibration errors, %: IB-INN at γ = 1 {ours}; {listed}. A perfect model in "
-        f"the place of each would show: {floors}."
+        f"the place of each would show: {floors}.{on_cifar(with_floor, 'calibration', 'the floor in brackets')}"
     )
 
 
@@ -249,6 +259,7 @@ def d() -> tuple[str, str]:
     ours = table("IB-INN", path := "ood.*.entropy_increase")
     parts, listed = against(ours, rivals(path, ("ResNet", "i-RevNet", "only L_Y", "VIB")))
     numbers = f"Rise of the mean entropy, nats, over the five sets: IB-INN at γ = 1 {ours}; {listed}."
+    numbers += on_cifar(told, path, "over the paper's four sets")
     return verdict(*(-part for part in parts)), numbers
 
 
@@ -403,11 +414,25 @@ FEATURES = ("max_softmax", "entropy", "energy", "mahalanobis", "knn")
 
 
 def practitioner() -> str:
-    """The IB-INN beside a scaled ResNet with the best of the scores on it."""
-    runs = runs_of("fashion-table")
+    """The IB-INN beside a scaled ResNet with the best of the scores on it, and what follows."""
+    garments, photographs = compared("fashion-table"), compared("cifar10-base")
+    if not garments:
+        return MISSING
+    many = read(file) if (file := KEPT / "fashion-ensemble.json").is_file() else None
+    more = f" {many['n_members']} ResNets together err on {many['error']:.2f} %." if many else ""
+    parts = [f"On Fashion-MNIST {garments}{more}"]
+    if photographs:
+        parts.append(
+            f"On CIFAR-10, one training each, so that ranges tell of the test set alone, {photographs}"
+        )
+    return "\n\n".join([*parts, ADVICE])
+
+
+def compared(experiment: str) -> str:
+    runs = runs_of(experiment)
     ibinn, resnet = of(runs, "ibinn", 1.0), of(runs, "resnet")
     if not ibinn or not resnet:
-        return MISSING
+        return ""
     sets = [*ibinn[0]["ood"]]
 
     def known(some: list[Run], path: str) -> Estimate:
@@ -421,8 +446,6 @@ def practitioner() -> str:
         f"{name} {area(ibinn, name, 'combined').mean:.1f} against {area(resnet, name, best).mean:.1f}"
         for name in sets
     )
-    many = read(file) if (file := KEPT / "fashion-ensemble.json").is_file() else None
-    more = f"; {many['n_members']} ResNets together err on {many['error']:.2f} %" if many else ""
 
     def both(tell: Callable[[list[Run], str], str], path: str) -> str:
         pairs = [
@@ -432,13 +455,13 @@ def practitioner() -> str:
         return ", with a temperature ".join(pairs)
 
     return (
-        f"The IB-INN at γ = 1 errs on {known(ibinn, 'error')} % and the ResNet on {known(resnet, 'error')} %, "
-        f"after {minutes(ibinn):.0f} and {minutes(resnet):.0f} minutes of training{more}. −log q(y|x), in nats: "
+        f"the IB-INN at γ = 1 errs on {known(ibinn, 'error')} % and the ResNet on {known(resnet, 'error')} %, "
+        f"after {minutes(ibinn):.0f} and {minutes(resnet):.0f} minutes of training. −log q(y|x), in nats: "
         f"{both(lambda some, path: told(some, path, 3), 'nll_y')}; the calibration error, in %: "
         f"{both(with_floor, 'calibration')} (± over seeds; in brackets that of a perfect model). For strange "
         f"inputs the best of the ResNet's scores, chosen afterwards, is `{best}`, with a mean AUROC of "
         f"{area(resnet, '*', best)} %; `combined` of the IB-INN, named beforehand, has "
-        f"{area(ibinn, '*', 'combined')} %. By set: {by_set}.\n\n{ADVICE}"
+        f"{area(ibinn, '*', 'combined')} %. By set: {by_set}."
     )
 
 

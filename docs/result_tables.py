@@ -105,22 +105,28 @@ def fashion_scores() -> str:
 
 
 def fashion_flagged() -> str:
+    return flagged("fashion-table")
+
+
+def cifar_flagged() -> str:
+    return flagged("cifar10-base")
+
+
+def flagged(experiment: str) -> str:
     """What the p-values flag: false alarms, and hits on every set."""
-    runs = runs_of("fashion-table")
+    runs = runs_of(experiment)
     table: list[list[str]] = []
     for name, scores in {
         "IB-INN, γ = 1": ("combined", "typicality"),
         "ResNet": ("mahalanobis", "entropy"),
     }.items():
         some = of(runs, *TABLE[name])
-        if not some:
-            return MISSING
-        sets = [*some[0]["ood"]]
+        sets = [*some[0]["ood"]] if some else []
         table = table or [["model", "score", "test set (false alarms)", *sets]]
-        for score in scores:
+        for score in scores if some else ():
             hits = [told(some, f"ood.{one}.detected_at_alpha.{score}", 1) for one in sets]
             table.append([name, f"`{score}`", told(some, f"false_alarm_rate.{score}", 1), *hits])
-    return markdown(table)
+    return markdown(table) if runs else MISSING
 
 
 def scores_of(runs: list[Run]) -> str:
@@ -150,8 +156,16 @@ def fashion_gamma() -> str:
 
 
 def fashion_rivals() -> str:
+    return rivals("fashion-table", KEPT / "fashion-ensemble.json")
+
+
+def cifar_rivals() -> str:
+    return rivals("cifar10-base")
+
+
+def rivals(experiment: str, ensemble: Path | None = None) -> str:
     """What a practitioner would take: a plain classifier, scaled, with the scores that go with it."""
-    runs = runs_of("fashion-table")
+    runs = runs_of(experiment)
     ibinn, resnet = of(runs, "ibinn", 1.0), of(runs, "resnet")
     if not ibinn or not resnet:
         return MISSING
@@ -162,8 +176,8 @@ def fashion_rivals() -> str:
     table += rival("the same, scaled", ibinn, (), sets, "scaled.")
     table += rival("ResNet", resnet, FEATURES, sets, "")
     table += rival("the same, scaled", resnet, (), sets, "scaled.")
-    if (file := KEPT / "fashion-ensemble.json").is_file():
-        many = read(file)
+    if ensemble and ensemble.is_file():
+        many = read(ensemble)
         table += rival(f"{many['n_members']} ResNets, scaled", [many], FEATURES, sets, "")
     return markdown(table)
 
@@ -188,10 +202,6 @@ def cifar_overview() -> str:
 
 def cifar_scores() -> str:
     return scores_of(of(runs_of("cifar10-base"), "ibinn", 1.0))
-
-
-def cifar_resnet_scores() -> str:
-    return scores_of(of(runs_of("cifar10-base"), "resnet"))
 
 
 def sigma() -> str:
@@ -267,7 +277,7 @@ PAGES: dict[str, tuple[Callable[[], str], ...]] = {
     "../README.md": (fashion_short,),
     "results.md": (
         *(fashion_overview, fashion_full, fashion_scores, fashion_flagged, fashion_ramp, fashion_gamma),
-        *(fashion_rivals, cifar_overview, cifar_scores, cifar_resnet_scores, sigma),
+        *(fashion_rivals, cifar_overview, cifar_scores, cifar_flagged, cifar_rivals, sigma),
         *(claims, practitioner, effort),
     ),
     "reproduction.md": (digits,),

@@ -1,6 +1,7 @@
 """The rules that judge the claims of the paper, on made-up results: worlds in which they hold, and fail."""
 
 import json
+import shutil
 
 import claims
 import kept
@@ -15,7 +16,18 @@ SIGMAS = (0.0001, 0.00028, 0.00077, 0.0022, 0.006, 0.017, 0.046, 0.13, 0.36, 1.0
 SCORES = ("typicality", "combined", "entropy", "max_softmax", "energy", "mahalanobis", "knn")
 
 
-def made(method, gamma=None, seed=0, error=10.0, bits=3.4, geo=1.5, rise=0.3, area=80.0, **more):
+def made(
+    method,
+    gamma=None,
+    seed=0,
+    error=10.0,
+    bits=3.4,
+    geo=1.5,
+    rise=0.3,
+    area=80.0,
+    sets=("noise", "mnist"),
+    **more,
+):
     """A results.json, as far as the pages read it, with intervals of 1 % to either side."""
     run = {
         "method": method,
@@ -31,10 +43,7 @@ def made(method, gamma=None, seed=0, error=10.0, bits=3.4, geo=1.5, rise=0.3, ar
         "calibration": {"geo_mean": geo + 0.001 * seed, "floor": {"geo_mean": {"mean": 1.0}}},
         "information": {"ci_xz": 1.0},
         "scaled": {"nll_y": 0.3, "calibration": {"geo_mean": geo, "floor": {"geo_mean": {"mean": 1.0}}}},
-        "ood": {
-            name: {"entropy_increase": rise, "auroc": dict.fromkeys(SCORES, area)}
-            for name in ("noise", "mnist")
-        },
+        "ood": {name: {"entropy_increase": rise, "auroc": dict.fromkeys(SCORES, area)} for name in sets},
         **more,
     }
     numbers = {"error": error, "bits_per_dim": bits, "loss_x": run["loss_x"], "calibration.geo_mean": geo}
@@ -89,7 +98,13 @@ def world(good):
             "intervals": {what: [value - 1, value + 1] for what, value in lifelike.items()},
         }
     generation = {"n": 1000, "test_lifelike": 95.0, "runs": rows}
-    return {"fashion-table": table, "fashion-gamma": sweep, "sigma-8x8": sigmas}, generation
+    sets = ("noise", "imagenet", "jpeg")
+    photographs = [made("ibinn", 1.0, error=30.0, sets=sets)]
+    photographs += [made("resnet", error=20.0, geo=2.5, rise=0.7, sets=sets)]
+    for run in photographs:
+        run["ood"]["jpeg"]["entropy_increase"] = 9.0
+    names = ("fashion-table", "fashion-gamma", "sigma-8x8", "cifar10-base")
+    return dict(zip(names, (table, sweep, sigmas, photographs), strict=True)), generation
 
 
 def write(folder, experiments, generation=None):
@@ -262,6 +277,26 @@ def test_the_other_tables_have_a_row_for_what_is_there(place):
     told = claims.practitioner()
     assert "combined" in told
     assert "noise 80.0 against 75.0" in told
+
+
+def test_photographs_stand_beside_and_decide_nothing(place):
+    experiments, generation = world(good=True)
+    write(place, experiments, generation)
+    judged, told = verdicts(), claims.claims()
+    assert (
+        "On CIFAR-10, the floor in brackets: IB-INN at γ = 1 1.50 (1.00), ResNet 2.50 (1.00); one" in told
+    )
+    assert (
+        "On CIFAR-10, over the paper's four sets: IB-INN at γ = 1 0.30, ResNet 0.70" in told
+    )  # no control
+    assert "errs on 30.00 (29.70 to 30.30) % and the ResNet on 20.00" in claims.practitioner()
+    lines = result_tables.cifar_flagged().splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| IB-INN, γ = 1"] * 2 + ["| ResNet"] * 2
+    shutil.rmtree(place / "cifar10-base")
+    assert verdicts() == judged
+    assert "CIFAR-10, " not in claims.claims().replace("CIFAR-10 at 8", "")
+    assert "On CIFAR-10" not in claims.practitioner()
+    assert result_tables.cifar_rivals() == kept.MISSING
 
 
 def test_where_no_sample_is_lifelike_the_share_is_bounded_all_the_same(place):
