@@ -25,7 +25,7 @@ TABLE = {LABELS.get(name, name): setup for name, setup in MODELS.items()}
 SHORT = {  # rows of the README's table, and a score
     "IB-INN, γ = 1": "combined",
     "class-NLL": "combined",
-    "VIB, γ = 1": "entropy",
+    "VIB, γ = 1": "knn",
     "ResNet": "mahalanobis",
 }
 AUROC = "ood.*.auroc."
@@ -37,7 +37,7 @@ CELLS += ("AUROC typicality, %", "AUROC combined, %", "AUROC entropy, %", "min")
 
 def overview(experiment: str) -> str:
     """A row per method: what it reaches, on average over the sets of strange inputs."""
-    table = [["model", "seeds", *CELLS]]
+    table = [["model", "seeds", "parameters, M", *CELLS]]
     for name, (method, gamma) in TABLE.items():
         runs = of(runs_of(experiment), method, gamma)
         learned = [run for run in runs if run["converged"] or gamma == 0.0]
@@ -47,9 +47,10 @@ def overview(experiment: str) -> str:
                 if len(learned) < len(runs)
                 else str(len(runs))
             )
-            table.append([name, n, *cells(learned, has_classes=gamma != 0.0)])
+            size = f"{learned[0]['n_parameters'] / 1e6:.2f}"
+            table.append([name, n, size, *cells(learned, has_classes=gamma != 0.0)])
         elif runs:
-            table.append([name, f"none of {len(runs)} learned", *["–"] * 8])
+            table.append([name, f"none of {len(runs)} learned", *["–"] * 9])
     return markdown(table) if len(table) > 1 else MISSING
 
 
@@ -118,6 +119,8 @@ def flagged(experiment: str) -> str:
     table: list[list[str]] = []
     for name, scores in {
         "IB-INN, γ = 1": ("combined", "typicality"),
+        "IB-INN, only L_X (γ = 0)": ("combined",),
+        "class-NLL": ("combined",),
         "ResNet": ("mahalanobis", "entropy"),
     }.items():
         some = of(runs, *TABLE[name])

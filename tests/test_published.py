@@ -64,7 +64,7 @@ def test_the_table_in_the_readme_is_that_of_the_files():
     for name, (score, *setup) in {
         "IB-INN, γ = 1": ("combined", "ibinn", 1.0),
         "class-NLL": ("combined", "class-nll", None),
-        "VIB, γ = 1": ("entropy", "vib", 1.0),
+        "VIB, γ = 1": ("knn", "vib", 1.0),
         "ResNet": ("mahalanobis", "resnet", None),
     }.items():
         runs = found.get(tuple(setup))
@@ -181,6 +181,12 @@ def test_the_advice_follows_from_the_numbers():
         assert numbers(ibinn, f"ood.{name}.auroc.combined").low > 99
         assert min(run["ood"][name]["detected_at_alpha"]["combined"] for run in ibinn) > 99.9
     assert all(numbers(some, "ood.*.auroc.entropy").mean < 80 for some in (ibinn, resnet))
+    density = of(runs, "ibinn", 0.0)
+    assert claims.difference(numbers(ibinn, "bits_per_dim"), numbers(density, "bits_per_dim")).low > 0
+    noisy = [
+        fmean(at(run, "ood.noise.detected_at_alpha.combined") for run in some) for some in (density, ibinn)
+    ]
+    assert np.round(noisy, -1).tolist() == [90, 70]
 
 
 def test_the_reasons_follow_from_the_numbers():

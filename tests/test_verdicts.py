@@ -286,9 +286,7 @@ def test_photographs_stand_beside_and_decide_nothing(place):
     assert (
         "On CIFAR-10, the floor in brackets: IB-INN at γ = 1 1.50 (1.00), ResNet 2.50 (1.00); one" in told
     )
-    assert (
-        "On CIFAR-10, over the paper's four sets: IB-INN at γ = 1 0.30, ResNet 0.70" in told
-    )  # no control
+    assert "On CIFAR-10, over the four sets: IB-INN at γ = 1 0.30, ResNet 0.70" in told  # no control
     assert "errs on 30.00 (29.70 to 30.30) % and the ResNet on 20.00" in claims.practitioner()
     lines = result_tables.cifar_flagged().splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| IB-INN, γ = 1"] * 2 + ["| ResNet"] * 2
