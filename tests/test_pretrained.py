@@ -20,6 +20,7 @@ from ibinn.checkpoint import RunError, load_run
 from ibinn.cli import main
 from ibinn.data.sources import load
 from ibinn.evaluation import read_test, splits_of
+from ibinn.exploration import strays
 from ibinn.pretrained import HERE, SUMS, load_pretrained, pretrained_folder
 
 NAMES = sorted({line.split()[1].split("/")[0] for line in (HERE / SUMS).read_text().splitlines()})
@@ -34,11 +35,21 @@ def test_a_model_is_whole_small_and_answers(name):
     assert clf.gamma == 1.0
     results = json.loads((folder / "results.json").read_text())
     assert list(clf.classes_) == results["classes"]
-    x, y = clf.sample(20)
+    x, y = clf.sample(20, temperature=0.5)
     assert clf.predict(x).shape == y.shape == (20,)
     p = clf.typicality(x)
     assert ((p > 0) & (p <= 1)).all()
     assert torch.get_default_dtype() == torch.float64  # loading changes nothing
+
+
+def test_samples_that_leave_the_range_of_pixels_are_told():
+    clf = load_pretrained("cifar10", "cpu")
+    with pytest.warns(UserWarning, match=r"8 of 8 samples lie far outside .*; a temperature below 9 keeps"):
+        x, _ = clf.sample(8, temperature=9)
+    assert (x.shape, x.dtype) == ((8, 32, 32, 3), np.uint8)
+    clf.sample(8, temperature=0.1)
+    x = torch.tensor([[0.0, 1.0], [-1.0, 2.0], [-1.1, 0.5], [0.5, 2.1], [torch.nan, 0.5], [0.5, torch.inf]])
+    assert strays(x[:, None, None]).tolist() == [False] * 2 + [True] * 4
 
 
 def test_digits_are_told_as_well_as_published():

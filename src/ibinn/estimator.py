@@ -22,7 +22,7 @@ from ibinn.data.inputs import InputForm
 from ibinn.data.splits import Splits, split_rows
 from ibinn.evaluation import ALPHA, judge
 from ibinn.explanation import EvidenceMap, Explanation, evidence_map, explain
-from ibinn.exploration import decoded, encoded, interpolation
+from ibinn.exploration import clipped, decoded, encoded, interpolation, strays, unclipped
 from ibinn.metrics.conformal import mondrian_p_values, prediction_sets, warn_if_coarse
 from ibinn.metrics.ood import hardly_less
 from ibinn.mixture import log_priors
@@ -266,8 +266,18 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 )
             wanted = np.broadcast_to(np.asarray(y), (n_samples,))
             numbers = torch.from_numpy(self._numbers(wanted)).to(mixture.mu.device)
-        z = mixture.sample(numbers, temperature, generator).detach().cpu().numpy()
-        return self.decode(z), np.asarray(self.classes_[numbers.cpu().numpy()])
+        z = mixture.sample(numbers, temperature, generator).detach()
+        parts = [unclipped(self.run_.pipeline, part) for part in torch.split(z, 500)]
+        away = sum(int(strays(part).sum()) for part in parts) if self.form_.is_images else 0
+        if away > n_samples / 2:
+            warnings.warn(
+                f"{away} of {n_samples} samples lie far outside of the range of pixels and are clipped: away from "
+                f"the data the inverse of this network grows without bound; a temperature below {temperature:g} "
+                "keeps more of them inside",
+                stacklevel=2,
+            )
+        raw = np.concatenate([clipped(self.run_.pipeline, part) for part in parts])
+        return self.form_.back(raw), np.asarray(self.classes_[numbers.cpu().numpy()])
 
     def interpolate(self, a: Any, b: Any, steps: int = 9) -> Array:
         """Inputs on the straight line in latent space from a to b, which are the first and the last."""

@@ -101,14 +101,28 @@ def latent_axes(mixture: GaussianMixture, z: Tensor) -> Axes:
 
 
 @torch.no_grad()
-def decoded(pipeline: Pipeline, z: Tensor) -> Array:
-    """Images (N, H, W, C) of z (N, D), clipped to their levels, what is no number being black; or rows."""
+def unclipped(pipeline: Pipeline, z: Tensor) -> Tensor:
+    """Images of z (N, D) in pixel units (N, C, H, W), wherever they lie; or rows."""
     model = pipeline.model
     assert isinstance(model, GenerativeClassifier)
-    x = pipeline.preprocess.inverse(model.decode(z))
+    return pipeline.preprocess.inverse(model.decode(z))
+
+
+def strays(x: Tensor) -> Tensor:
+    """(N,): images with a pixel that lies outside of [0, 1) by more than its width, or is no number."""
+    return ~((x >= -1) & (x <= 2)).flatten(1).all(1)
+
+
+def clipped(pipeline: Pipeline, x: Tensor) -> Array:
+    """Images (N, H, W, C) in their levels, what is no number being black; or rows."""
     if isinstance(pipeline.preprocess, ImagePreprocess):
         x = x.nan_to_num(0.0, 1.0, 0.0)
     return pipeline.preprocess.to_raw(x)
+
+
+def decoded(pipeline: Pipeline, z: Tensor) -> Array:
+    """Images (N, H, W, C) of z (N, D), clipped to their levels; or rows."""
+    return clipped(pipeline, unclipped(pipeline, z))
 
 
 def class_samples(pipeline: Pipeline, n_classes: int, batch_size: int, seed: int, n: int = 10) -> Array:
