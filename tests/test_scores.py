@@ -1,5 +1,6 @@
 """The OoD scores against their definitions, Mondrian p-values and Benjamini-Hochberg against loops and SciPy."""
 
+import dataclasses
 import itertools
 import math
 import os
@@ -74,6 +75,19 @@ def test_combined_is_fishers_statistic_of_ranks_among_the_validation_split():
             parts.append((1 + (theirs[name] >= mine[name][i]).sum()) / 51)
         fisher = stats.combine_pvalues(parts, "fisher").statistic
         assert fisher - 1e-9 <= mine["combined"][i] <= fisher + 1e-3
+
+
+def test_combined_does_not_depend_on_the_order_of_its_parts():
+    """To the last bit, since ties decide an AUROC; and a file gives tensors in any order."""
+    new, reference = evidence(2000, 3), fitted(evidence(500, 1), evidence(40, 2))
+    orders = [
+        dataclasses.replace(reference, parts={name: reference.parts[name] for name in names})
+        for names in itertools.permutations(reference.parts)
+    ]
+    first, *others = (ood_scores(new, one)["combined"] for one in orders)
+    assert len(others) == 5
+    for other in others:
+        assert_array_equal(first, other)
 
 
 def test_of_inputs_beyond_all_validation_scores_the_farther_is_the_stranger():

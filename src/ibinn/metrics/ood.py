@@ -166,7 +166,8 @@ def combined_score(evidence: Evidence, reference: Reference) -> Floats | None:
         values = np.where(np.isnan(values), np.inf, values)
         fisher.append(-2 * np.log(conformal_p_values(hardly_less(values), validation)))
         far.append(beyond(values, validation))
-    return np.asarray(np.sum(fisher, axis=0) + TIE * np.mean(far, axis=0))
+    # Sorted, so that no rounding depends on the order of the parts, which files do not keep.
+    return np.asarray(np.sum(np.sort(fisher, axis=0), axis=0) + TIE * np.mean(np.sort(far, axis=0), axis=0))
 
 
 def beyond(values: Floats, validation: Floats) -> Floats:
