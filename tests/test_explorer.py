@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from explorers import by_index, explorer_of
 from files import png
 from hypothesis import given
@@ -23,11 +24,23 @@ from ibinn.data.dataset import Part
 from ibinn.data.sources import load
 from ibinn.evaluation import ALPHA, judge, read_test
 from ibinn.explanation import evidence_map, explain
-from ibinn.exploration import DRIFTS, drifted, encoded, on_axes, projected, usual_drifts
+from ibinn.exploration import (
+    DRIFTS,
+    calm_temperature,
+    drifted,
+    encoded,
+    on_axes,
+    projected,
+    strays,
+    unclipped,
+    usual_drifts,
+)
 from ibinn.explorer import schema
-from ibinn.explorer.answers import MOST_INPUTS, Explorer, overlay, own_samples
+from ibinn.explorer.answers import MOST_INPUTS, Explorer, Inputs, overlay, own_samples
 from ibinn.explorer.words import chance, in_so_many, verdict
 from ibinn.metrics.conformal import conformal_p_values, smallest_p_value
+from ibinn.pretrained import pretrained_folder
+from ibinn.saving import load_model
 
 
 @pytest.fixture(scope="module")
@@ -260,6 +273,28 @@ def test_a_model_without_its_data_shows_its_own_samples(tmp_path, capsys):
     assert len(explorer.map_part(0, 500).points) == 500
     with pytest.raises(ValueError, match="leave --data out"):
         opened(tmp_path / "model", Explore(tmp_path / "model", data="elsewhere.csv"))
+
+
+def test_samples_that_leave_the_range_of_pixels_are_not_on_the_map(digits):
+    """Away from the data the inverse of the CIFAR-10 model grows without bound."""
+    saved = load_model(pretrained_folder("cifar10"))
+    pipeline, mixture = saved.run.pipeline, saved.run.pipeline.model.mixture
+
+    def share(temperature):
+        y, generator = torch.arange(20) % 10, torch.Generator().manual_seed(0)
+        return strays(unclipped(pipeline, mixture.sample(y, temperature, generator))).double().mean()
+
+    calm = calm_temperature(pipeline)
+    assert share(calm) <= 0.5 < share(calm + 0.1)
+    part = own_samples(saved, n=20).part
+    assert 0 < len(part) < 20
+    explorer = Explorer(saved, pretrained_folder("cifar10"), Inputs(part, "samples"))
+    assert explorer.about.temperature == calm < 1 == digits.about.temperature
+    with torch.no_grad():
+        mixture.mu.fill_(1e9)  # nothing can be drawn from it
+    assert calm_temperature(pipeline) == 0.1
+    assert len((none := own_samples(saved, n=20)).part) == 0
+    assert Explorer(saved, pretrained_folder("cifar10"), none).about.n_inputs == 0
 
 
 def test_a_resnet_without_its_data_has_no_inputs(resnet, capsys):

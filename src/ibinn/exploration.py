@@ -125,6 +125,21 @@ def decoded(pipeline: Pipeline, z: Tensor) -> Array:
     return clipped(pipeline, unclipped(pipeline, z))
 
 
+def calm_temperature(pipeline: Pipeline, seed: int = 0, n: int = 20) -> float:
+    """The highest of 1, 0.9, ..., 0.1 at which at most half of n images that are drawn are strays; 1 for rows."""
+    model = pipeline.model
+    assert isinstance(model, GenerativeClassifier)
+    if not isinstance(pipeline.preprocess, ImagePreprocess):
+        return 1.0
+    y = torch.arange(n, device=pipeline.device) % len(model.mixture.mu)
+    for tenths in range(10, 1, -1):
+        generator = torch.Generator(pipeline.device).manual_seed(seed)
+        z = model.mixture.sample(y, tenths / 10, generator)
+        if strays(unclipped(pipeline, z)).sum() <= n / 2:
+            return tenths / 10
+    return 0.1
+
+
 def class_samples(pipeline: Pipeline, n_classes: int, batch_size: int, seed: int, n: int = 10) -> Array:
     """(K, n, H, W, C): n samples of each class."""
     model = pipeline.model

@@ -24,12 +24,16 @@ from ibinn.explanation import EvidenceMap, evidence_map, explain, plain_types
 from ibinn.exploration import (
     DRIFTS,
     Axes,
+    calm_temperature,
+    clipped,
     decoded,
     drifted,
     encoded,
     interpolation,
     latent_axes,
     on_axes,
+    strays,
+    unclipped,
     usual_drifts,
 )
 from ibinn.explorer import schema
@@ -73,6 +77,7 @@ class Explorer:
         self.is_estimator = bool(saved.run.facts.get("estimator"))
         self.things = "images" if saved.form.is_images else "rows"
         self.axes = self.choose_axes()
+        self.temperature = None if self.axes is None else calm_temperature(self.pipeline)
         self.about = self.tell_about()
 
     @property
@@ -110,6 +115,7 @@ class Explorer:
             has_density=self.has_density,
             map_of=None if self.axes is None else self.inputs.source,
             n_inputs=len(self.inputs.part),
+            temperature=self.temperature,
             means=[]
             if self.axes is None
             else told_points(on_axes(self.model.mixture.mu.detach(), self.axes)),
@@ -352,17 +358,19 @@ def plain_text(name: str) -> str:
 
 
 def own_samples(saved: Saved, n: int = 1000, seed: int = 0) -> Inputs:
-    """Inputs drawn from the model, for a map where the data is not at hand; none without a density."""
+    """Inputs drawn from the model, for a map where the data is not at hand; none without a density.
+
+    At the highest temperature that most images bear; those that leave the range of pixels are left out.
+    """
     model, pipeline = saved.run.pipeline.model, saved.run.pipeline
     if not isinstance(model, GenerativeClassifier):
         return Inputs(Part(np.zeros((0, 1)), np.zeros(0, np.int64)), "samples")
     generator = torch.Generator(pipeline.device).manual_seed(seed)
     y = model.mixture.sample_labels(n, generator)
-    raw = np.concatenate(
-        [decoded(pipeline, model.mixture.sample(labels, 1.0, generator)) for labels in torch.split(y, 100)]
-    )
-    fine = np.isfinite(raw.reshape(n, -1)).all(1)
-    return Inputs(Part(raw[fine], y.cpu().numpy()[fine]), "samples")
+    z = model.mixture.sample(y, calm_temperature(pipeline), generator)
+    x = torch.cat([unclipped(pipeline, part) for part in torch.split(z, 100)])
+    fine = ~strays(x) if saved.form.is_images else x.isfinite().all(1)
+    return Inputs(Part(clipped(pipeline, x[fine]), y[fine].cpu().numpy()), "samples")
 
 
 def told_points(points: NDArray[np.float64]) -> Points:

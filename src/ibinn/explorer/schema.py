@@ -78,7 +78,10 @@ class DriftKind(BaseModel):
 
 
 class About(BaseModel):
-    """The run. map_of: what the points are, "test" inputs or "samples" of the model; None without a map."""
+    """The run. map_of: what the points are, "test" inputs or "samples" of the model; None without a map.
+
+    temperature: the highest, up to 1, at which most samples are inputs that could be; samples on the map have it.
+    """
 
     name: str
     method: str
@@ -95,6 +98,7 @@ class About(BaseModel):
     has_density: bool
     map_of: Literal["test", "samples"] | None
     n_inputs: int
+    temperature: float | None
     means: list[Point | None]
     drifts: list[DriftKind]
     notes: list[str]

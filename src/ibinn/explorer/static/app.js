@@ -50,9 +50,9 @@ class Page {
       $("notes").textContent = about.notes.join(" ");
       $("notes").hidden = false;
     }
-    const dot = about.map_of === "samples" ? `${this.thing} that the model made up, placed where it sees it, coloured by the class it was made for`
-      : `test ${this.thing}, placed where the model sees it and coloured by its true class`;
-    $("map-say").textContent = `Each dot is a ${dot}. Kinds that keep to themselves are easy to tell apart; this is a flat view of many dimensions, so kinds `
+    const dot = about.map_of === "samples" ? `${this.thing === "image" ? "an image" : "a row"} that the model made up${about.temperature < 1 ? `, at temperature ${about.temperature},` : ","} placed where it sees it, coloured by the class it was made for`
+      : `a test ${this.thing}, placed where the model sees it and coloured by its true class`;
+    $("map-say").textContent = `Each dot is ${dot}. Kinds that keep to themselves are easy to tell apart; this is a flat view of many dimensions, so kinds `
       + "that overlap here may still be far apart for the model.";
     $("decision-say").textContent = about.has_density
       ? `What the model makes of one ${this.thing}: ${this.canAlarm ? "if it looks ordinary, take the probabilities at their word; if it looks unusual, trust none of them."
@@ -64,7 +64,7 @@ class Page {
     $("between-say").textContent = `The straight way from one ${this.thing} to another through the model's inner space: small, believable steps mean that it `
       + "knows what lies between.";
     $("samples-say").textContent = `${things === "images" ? "Images" : "Rows"} that the model made up: clean and varied ones mean that it knows what the class looks like; `
-      + "a low temperature gives the most typical ones.";
+      + `a low temperature gives the most typical ones.${about.temperature < 1 ? ` Above ${about.temperature} most of this model's leave the range of pixels.` : ""}`;
     $("quality-say").textContent = `How well the model did on test ${things} that it never saw: whether its probabilities hold, and which strange inputs it notices.`;
     $("samples-body").classList.toggle("grid", things === "images");
     $("map-canvas").setAttribute("aria-label", `Map of ${about.n_inputs} ${things}`);
