@@ -20,6 +20,11 @@ def test_data_lists_known_sets_and_where_they_are(tmp_path, capsys):
     assert lines[0].split() == ["digits", "comes", "with", "scikit-learn"]
     assert lines[1].split() == ["mnist", str(tmp_path / "home" / ".cache" / "ibinn" / "mnist")]
     assert "ibinn data fetch cifar10" in lines[3]
+    assert lines[5].startswith("quickdraw      not there; strange inputs")
+    (tmp_path / "home" / ".cache" / "ibinn" / "ood").mkdir()
+    (drawings := tmp_path / "home" / ".cache" / "ibinn" / "ood" / "quickdraw.parquet").touch()
+    main(["data"])
+    assert capsys.readouterr().out.splitlines()[5].split() == ["quickdraw", str(drawings)]
 
 
 def test_data_shows_counts_mean_and_deviation(tmp_path, capsys):

@@ -39,11 +39,15 @@ class Data:
 
 
 def list_known(data_dir: Path | None) -> None:
+    from ibinn.data.ood import OOD_FILES, find_file
     from ibinn.data.sources import KNOWN, find_known, search_folders
 
     for name in KNOWN:
         found = "comes with scikit-learn" if name == "digits" else find_known(name, data_dir)
         print(f"{name:14} {found or f'not there; get it with: ibinn data fetch {name}'}")
+    for name in OOD_FILES:
+        found = find_file(name, data_dir)
+        print(f"{name:14} {found or 'not there; strange inputs, from a file that docs/data.md tells of'}")
     print(f"looked in: {', '.join(str(folder) for folder in search_folders(data_dir))}")
 
 

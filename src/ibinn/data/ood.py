@@ -59,6 +59,11 @@ def ood_set(
     shape = (images.shape[1], images.shape[2], images.shape[3])
     if name in OOD_FILES:
         file = find_file(name, data_dir)
+        if file is None:
+            places = ", ".join(str(folder) for folder in search_folders(data_dir))
+            raise DataError(
+                f"no Parquet file for {name} was found in {places}; put one called {name}.parquet there"
+            )
         total = sum(pq.ParquetFile(f).metadata.num_rows for f in parquet_files(file))
         return OOD_FILES[name](file, shape, levels, seed, None if n is None else min(n, total))
     return any_images(name, shape, levels, seed, data_dir, n)
@@ -130,17 +135,14 @@ def usual_sets(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
     return ("rotation", "noise", "inverted", other, "quickdraw")
 
 
-def find_file(name: str, data_dir: Path | None) -> Path:
+def find_file(name: str, data_dir: Path | None) -> Path | None:
     """A Parquet file or folder whose name holds the set's, in the usual places or their folder ood."""
     for root in search_folders(data_dir):
         for folder in (root, root / "ood"):
             for path in sorted(folder.glob(f"*{name}*")):
                 if path.suffix == ".parquet" or any(path.glob("*.parquet")):
                     return path
-    places = ", ".join(str(folder) for folder in search_folders(data_dir))
-    raise DataError(
-        f"no Parquet file for {name} was found in {places}; put one called {name}.parquet there"
-    )
+    return None
 
 
 def rgb_rotation(images: Images, levels: int, seed: int) -> Images:
