@@ -1,5 +1,6 @@
 """The tutorials run, and write what they say."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
 TUTORIALS = {
     "table": (["--epochs", "2"], ["wines.png"], ["told right", "third grower"]),
     "embeddings": (
@@ -23,6 +25,19 @@ TUTORIALS = {
 }
 
 
+def shown(name):
+    """What the page says that a tutorial prints."""
+    page = (ROOT / "docs" / "tutorials.md").read_text()
+    return page.split(f"<!-- {name} -->")[1].split("<!-- end -->")[0]
+
+
+def sentences(text):
+    """The lines with shares, which are the tutorial's own, whatever their numbers."""
+    return [
+        re.sub(r"[\d.]+", "0", line) for line in text.splitlines() if re.search(r"\d % (of|hold|are)", line)
+    ]
+
+
 @pytest.mark.parametrize("name", TUTORIALS)
 def test_a_tutorial_runs(tmp_path, name):
     arguments, files, told = TUTORIALS[name]
@@ -32,6 +47,7 @@ def test_a_tutorial_runs(tmp_path, name):
     assert done.returncode == 0, done.stderr
     for text in told:
         assert text in done.stdout
+    assert sentences(done.stdout) == sentences(shown(name)), "run python docs/tutorial_output.py"
     for file in files:
         assert (tmp_path / file).stat().st_size > 100
         if file.endswith(".png"):
