@@ -43,6 +43,7 @@ OF_A_RUN = {  # figures that `ibinn evaluate` draws
     ("cifar10-base", "cifar10-ibinn-gamma1-base-seed0"): (
         *("calibration", "roc", "trajectory", "latent", "samples", "interpolations"),
     ),
+    ("cifar10-base", "cifar10-resnet-base-seed0"): ("calibration",),
 }
 
 
