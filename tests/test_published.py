@@ -1,7 +1,9 @@
 """What is published in results/: pages hold its numbers, and the programs that compare runs are right."""
 
 import dataclasses
+import io
 import json
+import shutil
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -11,10 +13,13 @@ import claims
 import ensemble
 import generation
 import numpy as np
+import ood_files
+import pyarrow.parquet as pq
 import pytest
 import result_tables
 import torch
 from kept import Estimate, at, estimate, of, reach_of, runs_of
+from PIL import Image
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 from trainings import few_digits, trained
@@ -189,6 +194,30 @@ def test_the_advice_follows_from_the_numbers():
     assert np.round(noisy, -1).tolist() == [90, 70]
 
 
+def test_the_advice_on_photographs_follows_from_the_numbers():
+    runs = runs_of("cifar10-base")
+    ibinn, resnet = of(runs, "ibinn", 1.0), of(runs, "resnet")
+
+    def gap(path, theirs=None):
+        return claims.difference(estimate(resnet, theirs or path), estimate(ibinn, path))
+
+    def areas(name):
+        """How far each score of the ResNet is from combined."""
+        path = f"ood.{name}.auroc."
+        return {score: gap(f"{path}combined", f"{path}{score}") for score in claims.FEATURES}
+
+    errors = claims.ratio(estimate(resnet, "error"), estimate(ibinn, "error"))
+    assert -50 < errors.low < errors.high < -35  # little more than half as often
+    for name in ("noise", "quickdraw", "rgb_rotation"):
+        assert all(area.high < 0 for area in areas(name).values())
+    assert max(at(resnet[0], f"ood.noise.auroc.{score}") for score in claims.FEATURES) < 55
+    assert areas("imagenet")["entropy"].low > 0
+    assert estimate(ibinn, "ood.jpeg.auroc.combined").low > 60  # the coding is noticed
+    assert gap("calibration.geo_mean").low > 0
+    scaled = gap("scaled.calibration.geo_mean")
+    assert scaled.low < 0 < scaled.high
+
+
 def test_the_reasons_follow_from_the_numbers():
     runs = runs_of("fashion-table")
     ibinn, class_nll, resnet, vib = (
@@ -213,6 +242,32 @@ def test_the_reasons_follow_from_the_numbers():
         above = at(run, "calibration.geo_mean") - at(run, "calibration.floor.geo_mean.mean")
         assert above < 0.6 or run["gamma"] < 1
         assert above > 2.5 or run["gamma"] > 0.1 or run["method"] == "ibinn"
+
+
+def test_files_of_strange_inputs_are_made_of_clones(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    cats, eyes = (
+        rng.integers(0, 256, (n, *shape), np.uint8) for n, shape in ((2003, (1, 784)), (2, (784,)))
+    )
+    (clone := tmp_path / "data").mkdir()
+    np.save(clone / "cat.npy", cats)
+    np.save(clone / "eye.npy", eyes)
+    (photos := tmp_path / "images").mkdir()
+    Image.fromarray(rng.integers(0, 256, (32, 32, 3), np.uint8)).save(photos / "val_0.JPEG", "JPEG")
+    shutil.copy(photos / "val_0.JPEG", photos / "val_1.JPEG")
+    monkeypatch.setenv("IBINN_DATA", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["ood_files.py", str(clone), str(photos)])
+    ood_files.main()
+    rows = pq.read_table(tmp_path / "ood" / "quickdraw.parquet")["img"].to_pylist()
+    drawn = np.stack([np.asarray(Image.open(io.BytesIO(row["bytes"]))) for row in rows])
+    wanted = np.concatenate([cats[:2000, 0], eyes])
+    assert np.array_equal(drawn, wanted.reshape(-1, 28, 28))
+    assert ood_set("quickdraw", np.zeros((3, 28, 28, 1), np.uint8), 256).shape == (2002, 28, 28, 1)
+    photo = np.asarray(Image.open(photos / "val_0.JPEG"))
+    assert np.array_equal(ood_set("imagenet", np.zeros((3, 32, 32, 3), np.uint8), 256), [photo, photo])
+    monkeypatch.setattr("sys.argv", ["ood_files.py", str(photos), str(photos)])
+    with pytest.raises(SystemExit, match="no images for quickdraw"):
+        ood_files.main()
 
 
 def test_small_cifar_is_the_mean_of_squares():
