@@ -52,12 +52,12 @@ bench: .venv/installed-bench
 results: .venv/installed
 	$(BIN)/ibinn demo
 	$(BIN)/python experiments/elsewhere.py
-	$(BIN)/ibinn sweep experiments/fashion-table.toml
-	$(BIN)/ibinn sweep experiments/fashion-no-ramp.toml
-	$(BIN)/ibinn sweep experiments/fashion-gamma.toml
+	$(BIN)/ibinn sweep experiments/fashion-table.toml --device cpu
+	$(BIN)/ibinn sweep experiments/fashion-no-ramp.toml --device cpu
+	$(BIN)/ibinn sweep experiments/fashion-gamma.toml --device cpu
 	$(BIN)/python experiments/cifar10_8x8.py
-	$(BIN)/ibinn sweep experiments/sigma-8x8.toml
-	$(BIN)/ibinn sweep experiments/cifar10-base.toml
+	$(BIN)/ibinn sweep experiments/sigma-8x8.toml --device cpu
+	$(BIN)/ibinn sweep experiments/cifar10-base.toml --device cpu
 	$(BIN)/python experiments/gather.py
 	$(BIN)/python docs/result_tables.py
 
