@@ -95,7 +95,6 @@ def left_out_class() -> list[dict[str, float]]:
                     * float(
                         roc_auc_score(np.repeat([0, 1], [len(p), len(p_strange)]), -np.r_[p, p_strange])
                     ),
-                    "median_p": float(np.median(p_strange)),
                     "detected": 100 * float((p_strange <= 0.05).mean()),
                     "false_alarms": 100 * float((p <= 0.05).mean()),
                 }
