@@ -19,6 +19,7 @@ from ibinn.sweep.work import Place, state_of
 pytestmark = pytest.mark.usefixtures("own_places")
 N_RUNS = 12 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 4
 FOREVER = 100_000  # epochs
+SLOW = "[[runs]]\nmethod = 'class-nll'\nepochs = 300\n"  # ten seconds or so
 SIGNALS = [signal.SIGINT, signal.SIGTERM] if N_RUNS > 4 else [signal.SIGINT]
 
 
@@ -204,24 +205,26 @@ def test_failed_runs_are_told_of_at_the_end_and_do_not_stop_the_others(experimen
 
 
 def test_a_sweep_killed_on_ray_goes_on_and_does_no_run_twice(experiment):
-    experiment.write(f"[[runs]]\nseed = {[*range(N_RUNS)]}")
+    """A training is in its midst then. Its worker notices a second or two later and, left to itself, would kill it."""
+    experiment.write(f"{SLOW}[[runs]]\nseed = {[*range(1, N_RUNS)]}")
     first = experiment.start("--ray", "local")
-    wait_until(lambda: experiment.state(0) == experiment.state(1) == "done", first)
+    experiment.wait_for_epoch(0, first)
+    wait_until(lambda: experiment.state(1) == "done", first)
+    before = experiment.model(1)
     first.kill()
     first.communicate()
-    before = [experiment.model(i) for i in (0, 1)]
+    assert experiment.state(0) == "elsewhere", "the orphan keeps its lock"
     code, out, err = experiment.sweep("--ray", "local")
     assert code == 0, err
     assert out.splitlines()[-2] == f"{N_RUNS} of {N_RUNS} done"
-    assert [experiment.model(i) for i in (0, 1)] == before
+    assert experiment.model(1) == before
     assert [experiment.attempts(i) for i in range(N_RUNS)] == [1] * N_RUNS, "orphans are waited for"
 
 
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="finds processes through /proc")
 def test_on_ray_and_a_training_outlives_its_worker(experiment):
     n = N_RUNS - 1
-    slow = "[[runs]]\nmethod = 'class-nll'\nepochs = 300\n"
-    experiment.write(f"{slow}[[runs]]\nseed = {[*range(n - 1)]}")
+    experiment.write(f"{SLOW}[[runs]]\nseed = {[*range(n - 1)]}")
     process = experiment.start("--ray", "local")
     experiment.wait_for_epoch(0, process)
     wait_until(lambda: experiment.state(1) != "waiting", process)  # beside the first

@@ -22,6 +22,8 @@ from ibinn.sweep.work import (
 )
 
 OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least: nothing but outcomes is sent
+# Of workers. Otherwise one whose sweep is killed may kill its training, which then has no time to save.
+SPARING = {"env_vars": {"RAY_kill_child_processes_on_worker_exit": "0"}}
 
 
 @contextlib.contextmanager
@@ -32,13 +34,13 @@ def connected(address: str) -> Iterator[Any]:
         import ray
     except ImportError as error:
         raise ConfigError("Ray is not installed; pip install ray, or leave out --ray") from error
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "runtime_env": SPARING}
     if address == "local":
-        quiet |= {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+        options |= {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     elif address != "auto":
         check_reachable(address)
     try:
-        ray.init(address=address, **quiet)
+        ray.init(address=address, **options)
     except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
         raise ConfigError(
             "there is no Ray cluster on this machine; start one with: ray start --head, or use --ray local"
