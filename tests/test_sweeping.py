@@ -205,7 +205,7 @@ def test_failed_runs_are_told_of_at_the_end_and_do_not_stop_the_others(experimen
 
 
 def test_a_sweep_killed_on_ray_goes_on_and_does_no_run_twice(experiment):
-    """A training is in its midst then. Its worker notices a second or two later and, left to itself, would kill it."""
+    """In the midst of a training, whose worker notices a second or two later and by default would kill it."""
     experiment.write(f"{SLOW}[[runs]]\nseed = {[*range(1, N_RUNS)]}")
     first = experiment.start("--ray", "local")
     experiment.wait_for_epoch(0, first)
