@@ -21,6 +21,7 @@ from kept import (
     Run,
     estimate,
     floor,
+    minutes,
     of,
     reach_of,
     read,
@@ -467,14 +468,10 @@ def compared(experiment: str) -> str:
 
     return (
         f"the IB-INN at γ = 1 errs on {known(ibinn, 'error')} % and the ResNet on {known(resnet, 'error')} %, "
-        f"after {minutes(ibinn):.0f} and {minutes(resnet):.0f} minutes of training. −log q(y|x), in nats: "
+        f"after {minutes(ibinn)} and {minutes(resnet)} minutes of training. −log q(y|x), in nats: "
         f"{both(lambda some, path: told(some, path, 3), 'nll_y')}; the calibration error, in %: "
         f"{both(with_floor, 'calibration')} (± over seeds; in brackets that of a perfect model). For strange "
         f"inputs the best of the ResNet's scores, chosen afterwards, is `{best}`, with a mean AUROC of "
         f"{area(resnet, '*', best)} %; `combined` of the IB-INN, named beforehand, has "
         f"{area(ibinn, '*', 'combined')} %. By set: {by_set}."
     )
-
-
-def minutes(runs: Sequence[Run]) -> float:
-    return fmean(run["train_seconds"] for run in runs) / 60

@@ -117,6 +117,11 @@ def standard_error(values: Sequence[float]) -> float:
     return stdev(values) / len(values) ** 0.5
 
 
+def minutes(runs: Sequence[Run]) -> str:
+    """Of training, on average."""
+    return f"{fmean(run['train_seconds'] for run in runs) / 60:.0f}"
+
+
 def told(runs: Sequence[Run], path: str, digits: int = 2) -> str:
     """Mean ± standard error over seeds, or the number of a single run, or a dash."""
     values = [at(run, path) for run in runs]

@@ -7,11 +7,10 @@ Every number comes from a results.json, or from a file beside them that compares
 
 from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
 
 from claims import FEATURES, claims, practitioner
 from fill import DOCS, markdown, put
-from kept import EXPERIMENTS, KEPT, MISSING, MODELS, Run, at, of, read, runs_of, told, with_floor
+from kept import EXPERIMENTS, KEPT, MISSING, MODELS, Run, at, minutes, of, read, runs_of, told, with_floor
 
 from ibinn.report.tables import caption, make_table, to_markdown
 
@@ -59,11 +58,10 @@ def cells(runs: list[Run], has_classes: bool) -> list[str]:
     error, calibration, rise = classes if has_classes else ["–"] * 3
     detection = [told(runs, f"{AUROC}{score}", 1) for score in ("typicality", "combined")]
     detection.append(told(runs, f"{AUROC}entropy", 1) if has_classes else "–")
-    minutes = f"{fmean(run['train_seconds'] for run in runs) / 60:.0f}"
     bits = told(runs, "bits_per_dim")
     if bits == "–" and runs[0]["method"] in ("ibinn", "class-nll", "class-nll-fixed"):
         bits = "not finite"
-    return [error, bits, calibration, rise, *detection, minutes]
+    return [error, bits, calibration, rise, *detection, minutes(runs)]
 
 
 def fashion_overview() -> str:
@@ -102,8 +100,9 @@ def cifar_short() -> str:
             numbers = (
                 f"{told(some, 'error')} %, {with_floor(some)} % and {told(some, f'{AUROC}{score}', 1)} %"
             )
-            minutes = fmean(run["train_seconds"] for run in some) / 60
-            parts.append(f"{numbers} (`{score}`) for the {name.split(',')[0]} after {minutes:.0f} minutes")
+            parts.append(
+                f"{numbers} (`{score}`) for the {name.split(',')[0]} after {minutes(some)} minutes"
+            )
     told_of = "error, calibration and AUROC over four kinds of strange inputs"
     return f"On CIFAR-10, one training each, {told_of} are {'; '.join(parts)}." if parts else MISSING
 
@@ -203,9 +202,14 @@ def rival(
     name: str, runs: list[Run], scores: tuple[str, ...], sets: list[str], where: str
 ) -> list[list[str]]:
     """A row per score; the first has the numbers of the classes too."""
-    minutes = f"{fmean(run['train_seconds'] for run in runs) / 60:.0f}"
     path = f"{where}calibration"
-    first = [name, minutes, told(runs, "error"), told(runs, f"{where}nll_y", 3), with_floor(runs, path)]
+    first = [
+        name,
+        minutes(runs),
+        told(runs, "error"),
+        told(runs, f"{where}nll_y", 3),
+        with_floor(runs, path),
+    ]
     rows = []
     for number, score in enumerate(scores or ("",)):
         areas = [told(runs, f"ood.{one}.auroc.{score}", 1) if score else "" for one in (*sets, "*")]
