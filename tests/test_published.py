@@ -212,7 +212,16 @@ def test_the_advice_on_photographs_follows_from_the_numbers():
         assert all(area.high < 0 for area in areas(name).values())
     assert max(at(resnet[0], f"ood.noise.auroc.{score}") for score in claims.FEATURES) < 55
     assert areas("imagenet")["entropy"].low > 0
-    assert estimate(ibinn, "ood.jpeg.auroc.combined").low > 60  # the coding is noticed
+    for some, score in ((ibinn, "combined"), (resnet, "entropy")):
+        assert estimate(some, f"ood.jpeg.auroc.{score}").low > 55  # the coding is noticed
+
+    def flagged(name):
+        """The share that combined flags, over the largest of a score of the ResNet."""
+        ours, theirs = (some[0]["ood"][name]["detected_at_alpha"] for some in (ibinn, resnet))
+        return ours["combined"] / max(theirs.values())
+
+    assert 2.5 < flagged("quickdraw") < 3.5
+    assert 1 < flagged("rgb_rotation") < 1.1
     assert gap("calibration.geo_mean").low > 0
     scaled = gap("scaled.calibration.geo_mean")
     assert scaled.low < 0 < scaled.high
