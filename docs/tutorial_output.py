@@ -1,6 +1,6 @@
 """Puts what the tutorials print and draw into docs/tutorials.md: python docs/tutorial_output.py
 
-About a minute on two cores.
+A minute or two on two cores.
 """
 
 import shutil

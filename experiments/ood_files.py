@@ -1,8 +1,8 @@
 """The drawings of `quickdraw` and the photos of `imagenet`, as Parquet files, from where they are published.
 
-    git clone https://github.com/sukumr/Doodle-Classifier
-    git clone https://github.com/DhanashriPalodkar/imageet32x32
-    python experiments/ood_files.py Doodle-Classifier/data imageet32x32/val/images
+    git clone https://github.com/sukumr/Doodle-Classifier data/Doodle-Classifier
+    git clone https://github.com/DhanashriPalodkar/imageet32x32 data/imageet32x32
+    python experiments/ood_files.py data/Doodle-Classifier/data data/imageet32x32/val/images
 
 Writes quickdraw.parquet and imagenet.parquet to the folder ood of the first place in which ibinn looks for data
 ($IBINN_DATA, or ~/.cache/ibinn). Of each category of drawings, a file CATEGORY.npy with rows of 28 x 28 pixels, as

@@ -126,7 +126,7 @@ def decoded(pipeline: Pipeline, z: Tensor) -> Array:
 
 
 def calm_temperature(pipeline: Pipeline, seed: int = 0, n: int = 20) -> float:
-    """The highest of 1, 0.9, ..., 0.1 at which at most half of n images that are drawn are strays; 1 for rows."""
+    """The highest of 1, 0.9, ..., 0.2 at which at most half of n images drawn are strays, or 0.1; 1 for rows."""
     model = pipeline.model
     assert isinstance(model, GenerativeClassifier)
     if not isinstance(pipeline.preprocess, ImagePreprocess):

@@ -62,7 +62,8 @@ def ood_set(
         if file is None:
             places = ", ".join(str(folder) for folder in search_folders(data_dir))
             raise DataError(
-                f"no Parquet file for {name} was found in {places}; put one called {name}.parquet there"
+                f"no Parquet file for {name} was found in {places}; put one called {name}.parquet there "
+                "(docs/data.md tells how to make it)"
             )
         total = sum(pq.ParquetFile(f).metadata.num_rows for f in parquet_files(file))
         return OOD_FILES[name](file, shape, levels, seed, None if n is None else min(n, total))

@@ -360,7 +360,7 @@ def plain_text(name: str) -> str:
 def own_samples(saved: Saved, n: int = 1000, seed: int = 0) -> Inputs:
     """Inputs drawn from the model, for a map where the data is not at hand; none without a density.
 
-    At the highest temperature that most images bear; those that leave the range of pixels are left out.
+    At the temperature that most images bear; those far outside of the range of pixels are left out.
     """
     model, pipeline = saved.run.pipeline.model, saved.run.pipeline
     if not isinstance(model, GenerativeClassifier):

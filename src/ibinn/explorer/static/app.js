@@ -50,7 +50,8 @@ class Page {
       $("notes").textContent = about.notes.join(" ");
       $("notes").hidden = false;
     }
-    const dot = about.map_of === "samples" ? `${this.thing === "image" ? "an image" : "a row"} that the model made up${about.temperature < 1 ? `, at temperature ${about.temperature},` : ","} placed where it sees it, coloured by the class it was made for`
+    const isCooled = about.temperature !== null && about.temperature < 1;
+    const dot = about.map_of === "samples" ? `${this.thing === "image" ? "an image" : "a row"} that the model made up${isCooled ? `, at temperature ${about.temperature},` : ","} placed where it sees it, coloured by the class it was made for`
       : `a test ${this.thing}, placed where the model sees it and coloured by its true class`;
     $("map-say").textContent = `Each dot is ${dot}. Kinds that keep to themselves are easy to tell apart; this is a flat view of many dimensions, so kinds `
       + "that overlap here may still be far apart for the model.";
@@ -64,7 +65,7 @@ class Page {
     $("between-say").textContent = `The straight way from one ${this.thing} to another through the model's inner space: small, believable steps mean that it `
       + "knows what lies between.";
     $("samples-say").textContent = `${things === "images" ? "Images" : "Rows"} that the model made up: clean and varied ones mean that it knows what the class looks like; `
-      + `a low temperature gives the most typical ones.${about.temperature < 1 ? ` Above ${about.temperature} most of this model's leave the range of pixels.` : ""}`;
+      + `a low temperature gives the most typical ones.${isCooled ? ` Above ${about.temperature} most of this model's lie far outside of the range of pixels.` : ""}`;
     $("quality-say").textContent = `How well the model did on test ${things} that it never saw: whether its probabilities hold, and which strange inputs it notices.`;
     $("samples-body").classList.toggle("grid", things === "images");
     $("map-canvas").setAttribute("aria-label", `Map of ${about.n_inputs} ${things}`);
