@@ -206,15 +206,19 @@ def test_failed_runs_are_told_of_at_the_end_and_do_not_stop_the_others(experimen
 
 def test_a_sweep_killed_on_ray_goes_on_and_does_no_run_twice(experiment):
     """In the midst of a training, whose worker notices a second or two later and by default would kill it."""
-    experiment.write(f"{SLOW}[[runs]]\nseed = {[*range(1, N_RUNS)]}")
+    slow = 2  # on two CPUs begun when a short one is done, so that all of it is ahead
+    experiment.write(f"[[runs]]\nseed = [1, 2]\n{SLOW}[[runs]]\nseed = {[*range(3, N_RUNS)]}")
     first = experiment.start("--ray", "local")
-    experiment.wait_for_epoch(0, first)
+    experiment.wait_for_epoch(slow, first)
+    wait_until(lambda: "done" in map(experiment.state, range(slow)), first)
+    before = {i: experiment.model(i) for i in range(slow) if experiment.state(i) == "done"}
     first.kill()
     first.communicate()
-    assert experiment.state(0) == "elsewhere", "the orphan keeps its lock"
+    assert experiment.state(slow) == "elsewhere", "the orphan keeps its lock"
     code, out, err = experiment.sweep("--ray", "local")
     assert code == 0, err
     assert out.splitlines()[-2] == f"{N_RUNS} of {N_RUNS} done"
+    assert {i: experiment.model(i) for i in before} == before
     assert [experiment.attempts(i) for i in range(N_RUNS)] == [1] * N_RUNS, "orphans are waited for"
 
 
