@@ -87,7 +87,7 @@ def peak(network: str, shape: tuple[int, int, int], n_classes: int, n: int, cons
     """In this process: MB at the largest in three training steps on n images."""
     import torch
 
-    from ibinn.training.run import set_constant_memory
+    from ibinn.training.trainer import set_constant_memory
 
     objective = objective_for(network, shape, n_classes)
     set_constant_memory(objective, constant_memory)

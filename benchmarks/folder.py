@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ibinn.data.sources import load
+from ibinn.data.known import load
 
 
 def write_images(folder: Path, n: int) -> None:

@@ -18,7 +18,7 @@ from ibinn.data.splits import split
 from ibinn.training.loop import Loop
 from ibinn.training.progress import Lines
 from ibinn.training.recipes import configure
-from ibinn.training.run import Trainer
+from ibinn.training.trainer import Trainer
 
 ROUNDS, STEPS = 6, 8
 

@@ -26,7 +26,7 @@ def measure(kind: str, blocks: int, batch: int, steps: int) -> dict[str, float]:
     import torch
     from torch import nn
 
-    from ibinn.allocator import keep_freed_memory
+    from ibinn._system import keep_freed_memory
     from ibinn.flows.base import Chain
     from ibinn.flows.coupling import AffineCoupling
     from ibinn.flows.subnets import conv_subnet

@@ -16,7 +16,7 @@ import torch
 from turns import save
 
 from ibinn import IBINNClassifier
-from ibinn.allocator import keep_freed_memory
+from ibinn._system import keep_freed_memory
 
 N, BATCH, ROUNDS = 2000, 500, 5
 
@@ -43,7 +43,7 @@ def main() -> None:
 
         def network() -> None:
             for v in ready:
-                pipeline.model.answers(v)
+                pipeline.model.output(v)
 
         seconds = {"network": best(network)}
     seconds["predict_proba"] = best(lambda: model.predict_proba(x))

@@ -30,13 +30,13 @@ def best_step(size: str, steps: int, shares: bool) -> float:
     """In this process, or in all that torchrun has started: seconds of the quickest step."""
     import numpy as np
 
-    from ibinn.allocator import keep_freed_memory
+    from ibinn._system import keep_freed_memory
     from ibinn.data.dataset import Dataset, Part
     from ibinn.data.splits import split
     from ibinn.training.distributed import assembled
     from ibinn.training.progress import Silence
     from ibinn.training.recipes import configure
-    from ibinn.training.run import Trainer
+    from ibinn.training.trainer import Trainer
 
     keep_freed_memory()
     shape = (28, 28, 1) if size == "small" else (32, 32, 3)

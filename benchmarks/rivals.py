@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from turns import best_of_turns, save, serve
 
-from ibinn.allocator import keep_freed_memory
+from ibinn._system import keep_freed_memory
 from ibinn.flows.base import Bijection, Chain
 from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.dct import DCTPool

@@ -55,7 +55,7 @@ def best_of_turns(script: str, contenders: dict[str, tuple[str, ...]], rounds: i
 
 def save(name: str, rows: Iterable[dict[str, Any]], **settings: Any) -> None:
     """To results/<name>.json."""
-    from ibinn.machine import machine  # imports torch, which the processes that only wait need not
+    from machine import machine  # imports torch, which the processes that only wait need not
 
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps({"machine": machine(), **settings, "rows": list(rows)}, indent=1)

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from ibinn.data.dataset import DataError
-from ibinn.data.ood import OOD_SETS, ood_set
-from ibinn.data.sources import load
+from ibinn.data.known import load
+from ibinn.ood.sets import OOD_SETS, ood_set
 from ibinn.report.pictures import draw_contact_sheet
 from ibinn.report.style import save_figure
 

@@ -15,8 +15,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from ibinn import IBINNClassifier
-from ibinn.data.sources import load
-from ibinn.report.explained import explanation_figure
+from ibinn.data.known import load
+from ibinn.report.decision import explanation_figure
 from ibinn.report.pictures import draw_samples
 from ibinn.report.style import save_figure
 

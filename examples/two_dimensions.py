@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from theory_figures import Landscape, Space, draw_loss_landscapes, draw_noise_amplification
 from torch import Tensor
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 from ibinn import GaussianMixture, GenerativeClassifier, class_nll, dense_flow, ib_loss, loss_x, loss_y
 from ibinn.objectives import ci_xz
 from ibinn.report.style import save_figure
-from ibinn.report.theory import Landscape, Space, draw_loss_landscapes, draw_noise_amplification
 
 SIGMA = 0.02  # of the noise in training
 PICTURED = 0.08  # of the noise in the figure, to be seen

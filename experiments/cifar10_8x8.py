@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ibinn.data.sources import load
+from ibinn.data.known import load
 
 
 def reduced(x: NDArray[np.uint8], factor: int = 4) -> NDArray[np.uint8]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ibinn.files import RESULTS
+from ibinn.run import RESULTS
 
 OUT = Path(__file__).parent.parent / "results" / "digits-elsewhere.json"
 OLDER = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}

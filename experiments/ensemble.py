@@ -17,17 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from ibinn.checkpoint import Run, load_run
 from ibinn.data.dataset import Dataset
-from ibinn.data.ood import OOD_SETS, ood_set
-from ibinn.data.sources import load
+from ibinn.data.known import load
 from ibinn.evaluation import calibrated, means_with_intervals, read_test, splits_of, told_interval
-from ibinn.feature_scores import feature_scores, fit_feature_scores
-from ibinn.files import RESULTS
 from ibinn.metrics.bootstrap import resampled_ranks, resampled_sums
 from ibinn.metrics.classification import brier, entropy, log_loss, wrong
 from ibinn.metrics.roc import auroc_of, fpr95_of, ranks
 from ibinn.metrics.temperature import fit_temperature, scaled
+from ibinn.ood.features import feature_scores, fit_feature_scores
+from ibinn.ood.sets import OOD_SETS, ood_set
+from ibinn.run import RESULTS
+from ibinn.run.folder import load_run
+from ibinn.run.trained import Run
 
 Floats = NDArray[np.float64]
 Answers = dict[str, tuple[Floats, dict[str, Floats]]]  # by set: log q(y|x) (N, K), and scores (N,) by name
@@ -37,12 +38,12 @@ def member(run: Run, dataset: Dataset, inputs: Mapping[str, NDArray[Any]]) -> An
     """What one run says of each set of inputs, its answers scaled."""
     splits = splits_of(run, dataset)
     validation = dataset.train.take(splits.validation)
-    temperature = fit_temperature(run.pipeline.outputs(validation.x).log_q_y, validation.y)
+    temperature = fit_temperature(run.pipeline.predict(validation.x).log_q_y, validation.y)
     features = fit_feature_scores(run.pipeline, dataset, splits)
     assert features is not None, "an ensemble is one of plain classifiers"
     answers: Answers = {}
     for name, x in inputs.items():
-        outputs = run.pipeline.outputs(x)
+        outputs = run.pipeline.predict(x)
         scores = {"energy": outputs.energy, **feature_scores(run.pipeline, x, features)}
         answers[name] = scaled(outputs.log_q_y, temperature), scores
     return answers

@@ -16,14 +16,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ibinn.checkpoint import Run, load_run
-from ibinn.data.dataset import Array, Dataset, Part
-from ibinn.data.sources import load
-from ibinn.evaluation import ALPHA, means_with_intervals, read_test, splits_of
-from ibinn.exploration import decoded, encoded
-from ibinn.feature_scores import FeatureScores, feature_scores, fit_feature_scores
+from ibinn._types import Array
+from ibinn.config import ALPHA
+from ibinn.data.dataset import Dataset, Part
+from ibinn.data.known import load
+from ibinn.evaluation import means_with_intervals, read_test, splits_of
+from ibinn.inference.latent import decoded, encoded
 from ibinn.models.classifier import GenerativeClassifier
 from ibinn.models.pipeline import chunks
+from ibinn.ood.features import FeatureScores, feature_scores, fit_feature_scores
+from ibinn.run.folder import load_run
+from ibinn.run.trained import Run
 
 N = 2000  # images of each kind
 
@@ -41,7 +44,7 @@ class Judge:
         return (self.fitted.p_values(score)["knn"] > ALPHA).astype(np.float64)
 
     def called(self, images: Array) -> NDArray[np.int64]:
-        return self.pipeline.outputs(images).log_q_y.argmax(1)
+        return self.pipeline.predict(images).log_q_y.argmax(1)
 
 
 def latents(run: Run, x: Array) -> Tensor:

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from ibinn.data.sources import search_folders
-from ibinn.files import write_whole
+from ibinn._system import write_whole
+from ibinn.data.known import search_folders
 
 MOST = 2000
 Named = tuple[str, bytes]  # an image file

@@ -15,14 +15,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ibinn.checkpoint import load_run, read_config, read_tensors, save_run, write_tensors
 from ibinn.data.dataset import Dataset
-from ibinn.data.sources import load
+from ibinn.data.known import load
 from ibinn.evaluation import splits_of
-from ibinn.files import CONFIG, MODEL, RESULTS
-from ibinn.metrics.ood import fit_reference
+from ibinn.ood.scores import fit_reference, observe
 from ibinn.pretrained import HERE, SUMS
-from ibinn.training.run import held_out_numbers
+from ibinn.run import CONFIG, MODEL, RESULTS
+from ibinn.run.folder import load_run, read_config, read_tensors, save_run, write_tensors
+from ibinn.training.trainer import held_out_numbers
 
 MOST_BYTES = 5_000_000
 
@@ -35,9 +35,9 @@ def halved(folder: Path, dataset: Dataset) -> None:
     for weight in weights.values():
         weight.data = weight.data.half().float()
     validation, calibration = (dataset.train.take(rows) for rows in (splits.validation, splits.calibration))
-    held_out = run.pipeline.evidence(calibration.x)
+    held_out = observe(run.pipeline, calibration.x)
     reference = fit_reference(
-        run.pipeline.evidence(validation.x), held_out, run.pipeline.preprocess.n_dims, calibration.y
+        observe(run.pipeline, validation.x), held_out, run.pipeline.preprocess.n_dims, calibration.y
     )
     facts = run.facts | {"held_out": held_out_numbers(held_out.log_q_y, calibration.y)}
     save_run(folder, dataclasses.replace(run, reference=reference, facts=facts))

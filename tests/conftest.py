@@ -31,13 +31,13 @@ def own_places(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def digits_folder(tmp_path_factory):
     """A run on all digits, good enough to know strange ones, with what ibinn evaluate writes but the pictures."""
-    from trainings import trained
+    from helpers.trainings import trained
 
-    from ibinn.data.ood import ood_set
-    from ibinn.data.sources import load
+    from ibinn.data.known import load
     from ibinn.evaluation import evaluate, read_test
-    from ibinn.exploration import write_arrays
-    from ibinn.results import write_results
+    from ibinn.ood.sets import ood_set
+    from ibinn.run.arrays import write_arrays
+    from ibinn.run.results import write_results
 
     folder, digits = tmp_path_factory.mktemp("explored") / "digits", load("digits")
     run = trained(folder, digits, epochs=15)
@@ -60,8 +60,8 @@ def digits(digits_folder):
 @pytest.fixture(scope="session")
 def moons(tmp_path_factory):
     """An explorer of a run on a table."""
-    from explorers import explorer_of
-    from trainings import trained, two_moons
+    from helpers.explorers import explorer_of
+    from helpers.trainings import trained, two_moons
 
     from ibinn.evaluation import read_test
 

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 import torch
-from cases import LARGE_IMAGES, LAYERS, NETWORKS, perturbed, perturbed_weights
+from helpers.cases import LARGE_IMAGES, LAYERS, NETWORKS, perturbed, perturbed_weights
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import jacrev, vmap

@@ -8,22 +8,16 @@ import sys
 import numpy as np
 import pytest
 import torch
+from helpers.trainings import trained
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
-from trainings import trained
 
-from ibinn.checkpoint import (
-    STATE,
-    RunError,
-    load_run,
-    load_state,
-    read_tensors,
-    save_state,
-    write_tensors,
-)
-from ibinn.files import write_whole
-from ibinn.metrics.ood import SCORES
+from ibinn._system import write_whole
+from ibinn.models.output import TENSORS as FIELDS
+from ibinn.ood.scores import SCORES
+from ibinn.run.folder import STATE, load_run, load_state, read_tensors, save_state, write_tensors
+from ibinn.run.trained import RunError
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(True), "none": torch.zeros(0)}
 ABOUT = {"position": {"epoch": 3, "loss": 0.1 + 0.2}, "name": "ä"}
@@ -69,7 +63,7 @@ def test_a_foreign_file_is_refused(tmp_path):
 
 
 def test_a_file_of_another_format_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("ibinn.checkpoint.FORMAT", 7)
+    monkeypatch.setattr("ibinn.run.folder.FORMAT", 7)
     write_tensors(tmp_path / "x", TENSORS, ABOUT)
     monkeypatch.undo()
     with pytest.raises(RunError, match="has format 7 but this version of ibinn knows 1"):
@@ -116,8 +110,9 @@ def test_a_model_file_is_enough_to_use_a_model(tmp_path):
     (tmp_path / "run" / "model.safetensors").rename(alone / "model.safetensors")
     there = load_run(alone)
     x = np.random.default_rng(0).integers(17, size=(5, 8, 8, 1), dtype=np.uint8)
-    for mine, theirs in zip(run.pipeline.outputs(x), there.pipeline.outputs(x), strict=True):
-        assert np.array_equal(mine, theirs)
+    mine, theirs = run.pipeline.predict(x), there.pipeline.predict(x)
+    for name in FIELDS:
+        assert np.array_equal(getattr(mine, name), getattr(theirs, name))
     assert (there.config, there.class_names, there.facts) == (run.config, run.class_names, run.facts)
     mine, theirs = run.reference, there.reference
     assert (theirs.n_dims, theirs.h, theirs.shell) == (mine.n_dims, mine.h, mine.shell)
@@ -133,7 +128,7 @@ def test_a_full_disk_leaves_the_last_good_file(tmp_path):
     target = tmp_path / "x"
     write_whole(target, b"good")
     script = (
-        "import resource, sys; from pathlib import Path; from ibinn.files import write_whole\n"
+        "import resource, sys; from pathlib import Path; from ibinn._system import write_whole\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
         "try: write_whole(Path(sys.argv[1]), bytes(5000))\n"
         "except OSError as error: print('refused')"

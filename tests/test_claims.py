@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from trainings import few_digits, trained
+from helpers.trainings import few_digits, trained
 
 from ibinn.data.dataset import Dataset, Part
 

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from cases import perturbed
+from helpers.cases import perturbed
 from torch.testing import assert_close
 
 from ibinn import GaussianMixture, GenerativeClassifier, dense_flow, image_flow, paper_flow

@@ -11,20 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.together import CASES, STEPS, UNLIKE, run_case
+from helpers.trainings import Silent, few_digits, two_moons
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from together import CASES, STEPS, UNLIKE, run_case
 from torch.testing import assert_close
-from trainings import Silent, few_digits, two_moons
 
-from ibinn.checkpoint import load_run
 from ibinn.cli import main
 from ibinn.data.augment import augment
 from ibinn.data.draws import Part
 from ibinn.data.preprocess import ImagePreprocess
 from ibinn.data.splits import split
-from ibinn.training.run import train
+from ibinn.run.folder import load_run
+from ibinn.training.trainer import train
 
 pytestmark = pytest.mark.usefixtures("own_places")
 SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -39,10 +39,10 @@ def environment(**more):
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    """The folder in which two processes have worked off tests/together.py."""
+    """The folder in which two processes have worked off tests/helpers/together.py."""
     folder = tmp_path_factory.mktemp("together")
-    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", str(HERE / "together.py"), str(folder)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "-m", "helpers.together", str(folder)]
+    done = subprocess.run(command, cwd=HERE, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
@@ -53,7 +53,7 @@ def parameters(folder):
 
 
 def errors_by_class(run, part):
-    wrong = run.pipeline.outputs(part.x).log_q_y.argmax(1) != part.y
+    wrong = run.pipeline.predict(part.x).log_q_y.argmax(1) != part.y
     return {k: int(wrong[part.y == k].sum()) for k in np.unique(part.y).tolist()}
 
 

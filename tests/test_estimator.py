@@ -24,9 +24,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ibinn import IBINNClassifier, IBINNOutlierDetector
-from ibinn.checkpoint import RunError
 from ibinn.data.dataset import DataError
 from ibinn.data.inputs import InputForm
+from ibinn.run.trained import RunError
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:With .* calibration samples",
@@ -295,7 +295,7 @@ def test_prediction_sets_cover(digit_arrays, on_digits):
     """Held-out digits re-split 50 times into calibration and test; coverage is beta-binomial."""
     x, y = digit_arrays[0][900:], digit_arrays[1][900:]
     log_q_y = on_digits.predict_log_proba(x)
-    from ibinn.metrics.conformal import prediction_sets
+    from ibinn.ood.conformal import prediction_sets
 
     rng, n, alpha = np.random.default_rng(0), len(y) // 2, 0.1
     covered = []

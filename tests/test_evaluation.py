@@ -8,20 +8,23 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from helpers.trainings import few_digits, trained, two_moons
 from numpy.testing import assert_allclose
 from scipy import stats
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
-from trainings import few_digits, trained, two_moons
 
 from ibinn.data.dataset import Dataset, Part
-from ibinn.data.ood import ood_set, permuted, usual_sets
-from ibinn.evaluation import Judged, by_class, evaluate, judge, on_outliers, read_test
-from ibinn.exploration import explore, read_arrays, write_arrays
+from ibinn.evaluation import by_class, evaluate, on_outliers, read_test
+from ibinn.inference.judge import judge
+from ibinn.inference.latent import explore
 from ibinn.metrics.calibration import calibration_errors, calibration_floor, pairs_per_bin, true_per_bin
 from ibinn.metrics.likelihood import paper_convention_offset
-from ibinn.metrics.ood import SCORES, Evidence, Reference
+from ibinn.models.output import Output
+from ibinn.ood.scores import SCORES, Reference
+from ibinn.ood.sets import ood_set, permuted, usual_sets
 from ibinn.report.runs import write_run
-from ibinn.results import read_results, write_results
+from ibinn.run.arrays import read_arrays, write_arrays
+from ibinn.run.results import read_results, write_results
 
 DIGITS = few_digits(900)
 
@@ -44,7 +47,7 @@ def evaluated(run):
 def test_numbers_agree_with_scikit_learn(run, evaluated):
     results, arrays = evaluated
     test = read_test(run, DIGITS)
-    out = run.pipeline.outputs(test.x)
+    out = run.pipeline.predict(test.x)
     p = np.exp(out.log_q_y)
     assert results.error == pytest.approx(100 * (p.argmax(1) != test.y).mean())
     assert results.nll_y == pytest.approx(log_loss(test.y, p / p.sum(1, keepdims=True), labels=range(10)))
@@ -63,7 +66,7 @@ def test_numbers_agree_with_scikit_learn(run, evaluated):
             assert outliers.detected_at_alpha[score] == pytest.approx(
                 100 * np.mean(np.array(p_value) <= 0.05)
             )
-    strange_y = run.pipeline.outputs(strange(run)["noise"]).log_q_y
+    strange_y = run.pipeline.predict(strange(run)["noise"]).log_q_y
     mean_entropy = [-(np.exp(v) * v).sum(1).mean() for v in (strange_y, out.log_q_y)]
     assert results.ood["noise"].entropy_increase == pytest.approx(mean_entropy[0] - mean_entropy[1])
     shares = np.bincount(test.y) / len(test)
@@ -253,7 +256,7 @@ def test_class_conditional_false_alarms_are_those_of_each_class():
     reference = Reference(64, None, None, {}, {"entropy": held}, theirs, held)
     run = SimpleNamespace(reference=reference, class_names=("a", "b", "c", "d"))
     log_q_y = np.log(0.1 + 0.7 * np.eye(4)[called])
-    rates, intervals = by_class(run, Judged(Evidence(log_q_y, scores), {"entropy": scores}, {}))
+    rates, intervals = by_class(run, Output(log_q_y, scores, scores={"entropy": scores}))
     for k, name in ((0, "a"), (1, "b")):
         p = [(1 + (held[theirs == k] >= s).sum()) / (1 + (theirs == k).sum()) for s in scores[called == k]]
         assert rates[name] == pytest.approx(100 * np.mean(np.array(p) <= 0.05))
@@ -286,7 +289,7 @@ def test_every_number_of_a_set_by_hand(run, evaluated):
 def test_calibration_figures_are_those_of_the_metrics(run, evaluated):
     told = evaluated[0].calibration
     test = read_test(run, DIGITS)
-    p = np.exp(run.pipeline.outputs(test.x).log_q_y)
+    p = np.exp(run.pipeline.predict(test.x).log_q_y)
     n, n_true = pairs_per_bin(p).sum(0), true_per_bin(p, test.y).sum(0)
     ece, mce, ice, geo_mean = calibration_errors(n, n_true)
     assert_allclose(
@@ -310,7 +313,7 @@ def test_a_model_without_numbers_is_wrong_and_says_so(tmp_path):
     with torch.no_grad():
         broken.pipeline.model.flow.layers[-1].log_scale.fill_(88.0)
     test = read_test(broken, DIGITS)
-    assert np.isnan(broken.pipeline.outputs(test.x).log_q_y).any()
+    assert np.isnan(broken.pipeline.predict(test.x).log_q_y).any()
     results, arrays = evaluate(broken, DIGITS, strange(broken))
     assert results.n_without_answer > 0
     assert results.error >= 100 * results.n_without_answer / len(test)

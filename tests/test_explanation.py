@@ -8,33 +8,26 @@ import math
 import numpy as np
 import pytest
 import torch
+from helpers.trainings import few_digits, trained
 from numpy.testing import assert_allclose
 from scipy import stats
 from torch import nn
 from torch.distributions import MultivariateNormal
-from trainings import few_digits, trained
 
-from ibinn import explanation
-from ibinn.checkpoint import Run
 from ibinn.data.dataset import Dataset, Part
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
-from ibinn.explanation import (
-    EvidenceMap,
-    Line,
-    Place,
-    evidence_map,
-    explain,
-    histogram,
-    integrated_gradients,
-    percent,
-    rounded_p,
-    told,
-    told_p,
-)
+from ibinn.formats import percent, rounded_p, told_p
+from ibinn.inference import attribution, sentences
+from ibinn.inference.attribution import EvidenceMap, Line, evidence_map, integrated_gradients
+from ibinn.inference.explain import explain
+from ibinn.inference.judge import Place, histogram, judge
+from ibinn.inference.sentences import told
 from ibinn.models.baselines import SoftmaxClassifier
 from ibinn.models.pipeline import Pipeline
-from ibinn.report.explained import explanation_figure
+from ibinn.ood.scores import observe
+from ibinn.report.decision import explanation_figure
 from ibinn.report.style import plain, save_figure
+from ibinn.run.trained import Run
 
 DIGITS = few_digits(900)
 
@@ -143,10 +136,10 @@ def test_p_values_are_shares_of_calibration_inputs(case):
     run, x = case
     strange = x[0] if x.dtype == np.uint8 else 50 * x[0]
     for raw in (x[3], x[9], strange[::-1].copy()):
-        told, evidence = explain(run, raw), run.pipeline.evidence(raw[None])
+        told, evidence = explain(run, raw), observe(run.pipeline, raw[None])
         assert {*told.p_values} == {*run.reference.calibration}
         for name, p in told.p_values.items():
-            scores = explanation.judge(run, raw[None]).scores[name]
+            scores = judge(run, raw[None]).scores[name]
             held = run.reference.calibration[name]
             assert p == pytest.approx((1 + sum(s >= scores[0] for s in held)) / (1 + len(held)))
         place, held = told.place, run.reference.calibration["combined"]
@@ -326,7 +319,7 @@ def test_sentences_with_a_density(given, wanted, stranger):
 
 @pytest.mark.parametrize(("given", "wanted"), UNDECIDED.values(), ids=UNDECIDED)
 def test_sentences_without_a_density(given, wanted):
-    assert sentence(*given, score="entropy") == f"{wanted} {explanation.NO_DENSITY}"
+    assert sentence(*given, score="entropy") == f"{wanted} {sentences.NO_DENSITY}"
 
 
 def test_a_coarse_calibration_is_said_to_be_one():
@@ -440,7 +433,7 @@ def test_evidence_is_that_of_a_fine_path(case):
     v0, v1 = (pipeline.normalised(end)[0] for end in ends)
     path = pipeline.preprocess.inverse(torch.lerp(v0, v1, shares.reshape(shape)))
     middle = ((path[1:] + path[:-1]) / 2).requires_grad_()
-    log_q_y = pipeline.model.answers(pipeline.normalised(middle)[0]).log_q_y
+    log_q_y = pipeline.model.output(pipeline.normalised(middle)[0]).log_q_y
     (gradient,) = torch.autograd.grad((log_q_y[:, 1] - log_q_y[:, 2]).sum(), middle)
     added = (gradient * (path[1:] - path[:-1])).double().sum(0)
     if added.ndim == 3:
@@ -539,7 +532,7 @@ def test_misses_that_cancel_are_found_all_the_same():
 def test_there_is_an_end_to_halving():
     wild = line(lambda t: torch.sin(1e6 * t) + t * 1e-3)
     values, difference, n_points = integrated_gradients(wild, 64)
-    assert n_points <= explanation.MOST_POINTS
+    assert n_points <= attribution.MOST_POINTS
     jump = line(lambda t: (t > 0.3).double() + 0 * t)  # no gradient tells of it
     values, difference, n_points = integrated_gradients(jump, 64)
     assert (float(values.sum()), difference) == (0.0, 1.0)

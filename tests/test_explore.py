@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import requests
+from helpers.serving import serving
 from PIL import Image
-from serving import serving
 
 from ibinn.cli import explore as explore_command
 from ibinn.cli import main

@@ -9,38 +9,32 @@ import re
 import numpy as np
 import pytest
 import torch
-from explorers import by_index, explorer_of
-from files import png
+from helpers.explorers import by_index, explorer_of
+from helpers.files import png
+from helpers.trainings import few_digits, trained, two_moons
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from sklearn.datasets import load_iris
-from trainings import few_digits, trained, two_moons
 
 from ibinn import IBINNClassifier
 from ibinn.cli.explore import Explore, opened
+from ibinn.config import ALPHA
 from ibinn.data.dataset import Part
-from ibinn.data.sources import load
-from ibinn.evaluation import ALPHA, judge, read_test
-from ibinn.explanation import evidence_map, explain
-from ibinn.exploration import (
-    DRIFTS,
-    calm_temperature,
-    drifted,
-    encoded,
-    on_axes,
-    projected,
-    strays,
-    unclipped,
-    usual_drifts,
-)
+from ibinn.data.known import load
+from ibinn.evaluation import read_test
 from ibinn.explorer import schema
-from ibinn.explorer.answers import MOST_INPUTS, Explorer, Inputs, overlay, own_samples
-from ibinn.explorer.words import chance, in_so_many, verdict
-from ibinn.metrics.conformal import conformal_p_values, smallest_p_value
+from ibinn.explorer.service import MOST_INPUTS, Explorer, Inputs, overlay, own_samples
+from ibinn.inference.attribution import evidence_map
+from ibinn.inference.explain import explain
+from ibinn.inference.judge import judge
+from ibinn.inference.latent import calm_temperature, encoded, on_axes, projected, strays, unclipped
+from ibinn.inference.sentences import chance, in_so_many, verdict
+from ibinn.ood.conformal import conformal_p_values, smallest_p_value
+from ibinn.ood.drift import DRIFTS, drifted, usual_drifts
 from ibinn.pretrained import pretrained_folder
-from ibinn.saving import load_model
+from ibinn.run.folder import load_model
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +87,8 @@ def test_the_map_is_what_the_model_says_of_the_test_split(digits):
     assert_allclose(points, projected(digits.pipeline, test.x, digits.axes), atol=1e-4)
     seen = judge(digits.run, test.x)
     assert [y for part in parts for y in part.y] == test.y.tolist()
-    assert [y for part in parts for y in part.called] == seen.evidence.log_q_y.argmax(1).tolist()
-    assert_allclose([p for part in parts for p in part.p], seen.p["combined"], atol=0.02)
+    assert [y for part in parts for y in part.called] == seen.log_q_y.argmax(1).tolist()
+    assert_allclose([p for part in parts for p in part.p], seen.p_values["combined"], atol=0.02)
     assert {*test.y.tolist()[:100]} == {*range(10)}  # each piece is like the whole
 
 
@@ -186,7 +180,7 @@ def test_evidence_of_a_row_is_by_column(moons):
 
 
 def test_nothing_speaks_for_either_class():
-    from ibinn.explanation import EvidenceMap
+    from ibinn.inference.attribution import EvidenceMap
 
     assert_array_equal(overlay(EvidenceMap("a", "b", np.zeros((2, 2, 1)), 0.0, 0.0, 1))[..., 3], 0)
 
@@ -201,7 +195,7 @@ def test_a_drift_begins_with_the_image_and_ends_elsewhere(request, which, kind):
     assert_array_equal(images[0], explorer.inputs.part.x[2])
     assert (way.amounts[0], way.amounts[-1]) == (0, DRIFTS[kind].most)
     assert_array_equal(images, drifted(explorer.inputs.part.x[2], 17, kind, 9))
-    p = judge(explorer.run, np.stack(images)).p["combined"]
+    p = judge(explorer.run, np.stack(images)).p_values["combined"]
     assert_allclose([shown.p for shown in way.inputs], p)
     if kind == "inverted":
         assert_array_equal(images[-1], 16 - explorer.inputs.part.x[2])

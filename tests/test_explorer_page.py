@@ -9,17 +9,17 @@ import time
 import numpy as np
 import pytest
 import requests
+from helpers.serving import serving
 from PIL import Image
 from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
-from serving import serving
 from sklearn.datasets import load_wine
 
 from ibinn import IBINNClassifier
-from ibinn.data.sources import load
-from ibinn.explanation import rounded_p
+from ibinn.data.known import load
+from ibinn.formats import rounded_p
 
 BROWSER, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
 THERE = BROWSER is not None and DRIVER is not None

@@ -17,8 +17,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import schemathesis
-from explorers import by_index, client
-from files import png
+from helpers.explorers import by_index, client
+from helpers.files import png
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -29,9 +29,9 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from ibinn.cli.explore import Explore, names_of, opened, shown
 from ibinn.data.inputs import InputForm
 from ibinn.explorer import guard, schema
-from ibinn.explorer.answers import Explorer, plain_text
 from ibinn.explorer.guard import Guard
 from ibinn.explorer.server import listen, make_app, room_for
+from ibinn.explorer.service import Explorer, plain_text
 
 JSON = {"content-type": "application/json"}
 

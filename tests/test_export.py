@@ -10,19 +10,16 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from helpers.trainings import FEW_BLOCKS, few_digits, trained, two_moons
 from numpy.testing import assert_allclose, assert_array_equal
 from serve_onnx import answer
 from torch import nn
-from trainings import FEW_BLOCKS, few_digits, trained, two_moons
 
 import ibinn
-from ibinn.checkpoint import default_dtype
-from ibinn.data.code_length import code_lengths
 from ibinn.data.dataset import Dataset, Part
 from ibinn.data.inputs import InputForm
+from ibinn.data.known import load
 from ibinn.data.preprocess import ImagePreprocess
-from ibinn.data.sources import load
-from ibinn.exploration import decoded
 from ibinn.export import (
     CodeLength,
     Judge,
@@ -34,10 +31,12 @@ from ibinn.export import (
     levels_of,
     write_graph,
 )
-from ibinn.metrics.conformal import conformal_p_values
-from ibinn.metrics.ood import hardly_less, ood_scores, p_values
-from ibinn.models.classifier import Answers
-from ibinn.saving import form_of
+from ibinn.inference.latent import decoded
+from ibinn.models.output import TENSORS, Output
+from ibinn.ood.complexity import code_lengths
+from ibinn.ood.conformal import conformal_p_values
+from ibinn.ood.scores import hardly_less, observe, ood_scores, p_values
+from ibinn.run.folder import default_dtype, form_of
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "serve_onnx.py"
 
@@ -98,7 +97,7 @@ class Exported:
 
     @property
     def p_values(self):
-        scores = ood_scores(self.run.pipeline.evidence(self.raw), self.run.reference)
+        scores = ood_scores(observe(self.run.pipeline, self.raw), self.run.reference)
         return p_values(scores, self.run.reference)[self.run.reference.headline]
 
 
@@ -131,7 +130,7 @@ def exported(tmp_path_factory):
 def test_answers_are_those_of_the_model(exported, name, n):
     case = exported(name)
     pipeline, n_calibration = case.run.pipeline, len(case.run.reference.calibration_class)
-    got, want = answer(case.session(export_onnx), case.x[-n:]), pipeline.outputs(case.raw[-n:])
+    got, want = answer(case.session(export_onnx), case.x[-n:]), pipeline.predict(case.raw[-n:])
     assert_allclose(got["probabilities"], np.exp(want.log_q_y), atol=1e-5)
     ranks = got["p_value"] * (n_calibration + 1)
     assert_allclose(ranks, np.round(ranks), rtol=1e-12)
@@ -224,10 +223,11 @@ def test_ranks_are_those_of_numpy_also_of_ties(tmp_path):
 @pytest.mark.parametrize("name", CASES)
 def test_scores_are_those_of_numpy(exported, name):
     case = exported(name)
-    evidence = case.run.pipeline.evidence(case.raw)
-    answers = Answers(*(None if part is None else torch.from_numpy(part) for part in evidence[:4]))
-    got = Judge(case.run, case.form).score(answers, torch.from_numpy(case.raw))
-    assert_allclose(got, ood_scores(evidence, case.run.reference)[case.run.reference.headline], rtol=1e-12)
+    output = observe(case.run.pipeline, case.raw)
+    arrays = {name: getattr(output, name) for name in TENSORS}
+    tensors = Output(**{k: torch.from_numpy(v) for k, v in arrays.items() if v is not None})
+    got = Judge(case.run, case.form).score(tensors, torch.from_numpy(case.raw))
+    assert_allclose(got, ood_scores(output, case.run.reference)[case.run.reference.headline], rtol=1e-12)
 
 
 @pytest.mark.parametrize(("noise", "sigma"), [("uniform", 0.0), ("gaussian", 0.1)])
@@ -329,7 +329,7 @@ def test_the_example_serves_without_torch(exported, tmp_path):
     model = case.folder / "export_onnx.onnx"
     np.save(tmp_path / "x.npy", case.x[:3])
     np.savez(tmp_path / "x.npz", x=case.x[:3])
-    q = np.exp(case.run.pipeline.outputs(case.raw[:3]).log_q_y)
+    q = np.exp(case.run.pipeline.predict(case.raw[:3]).log_q_y)
     lines = served(model, tmp_path / "x.npy").splitlines()
     assert lines == served(model, tmp_path / "x.npz").splitlines()
     for line, row, p in zip(lines, q, case.p_values, strict=False):

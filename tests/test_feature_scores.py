@@ -3,17 +3,25 @@
 import numpy as np
 import pytest
 import torch
+from helpers.trainings import few_digits, trained
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
-from trainings import few_digits, trained
 
-from ibinn.data.ood import ood_set
 from ibinn.evaluation import evaluate, read_test, splits_of
-from ibinn.feature_scores import embedded, feature_scores, fit_feature_scores
-from ibinn.metrics.features import N_NEAREST, fit_gaussians, mahalanobis, nearest, unit_length
+from ibinn.ood.features import (
+    N_NEAREST,
+    embedded,
+    feature_scores,
+    fit_feature_scores,
+    fit_gaussians,
+    mahalanobis,
+    nearest,
+    unit_length,
+)
+from ibinn.ood.sets import ood_set
 
 
 def clouds(n=400, n_features=6, n_classes=3, seed=0):
@@ -65,7 +73,7 @@ def test_an_evaluation_has_both_scores_fitted_on_the_training_split_alone(tmp_pa
     )
     if method != "vib":  # whose answers are averaged over codes
         answers = run.pipeline.model.readout(f["test"]).detach().log_softmax(1)
-        assert_allclose(answers, run.pipeline.outputs(test.x).log_q_y, rtol=1e-3, atol=1e-4)
+        assert_allclose(answers, run.pipeline.predict(test.x).log_q_y, rtol=1e-3, atol=1e-4)
     assert {"mahalanobis", "knn"} <= {*results.ood["inverted"].auroc}
     assert {"mahalanobis", "knn"} <= {*results.false_alarm_rate}
     held = fit_feature_scores(run.pipeline, digits, splits).calibration["mahalanobis"]

@@ -3,7 +3,7 @@
 import FrEIA.modules as fm
 import pytest
 import torch
-from cases import conv, dense, perturbed
+from helpers.cases import conv, dense, perturbed
 from torch import nn
 from torch.testing import assert_close
 

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 import torch
-from cases import perturbed
+from helpers.cases import perturbed
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from ibinn.flows import fused
 from ibinn.flows.coupling import AffineCoupling
+from ibinn.flows.fast import fused
 from ibinn.flows.mixing import AffineMix, mix_channels
 from ibinn.flows.subnets import ENOUGH, Subnet, conv_subnet, dense_subnet
 from ibinn.mixture import GaussianMixture
@@ -223,7 +223,7 @@ def test_gradients_in_training_are_those_of_the_plain_formulas(plain):
 
 @pytest.mark.parametrize(("value", "expected"), [("1", True), ("0", False), ("", False)])
 def test_the_environment_leaves_the_fast_paths_out(value, expected):
-    program = "from ibinn.flows import fused; print(fused.PLAIN, fused.is_plain())"
+    program = "from ibinn.flows.fast import fused; print(fused.PLAIN, fused.is_plain())"
     environment = os.environ | {"IBINN_PLAIN": value}
     ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert ran.stdout.split() == [str(expected)] * 2, ran.stderr

@@ -7,11 +7,11 @@ import time
 
 import numpy as np
 import pytest
-from files import colours, png, write_folder
+from helpers.files import colours, png, write_folder
 
 from ibinn.data import images as image_module
 from ibinn.data.dataset import DataError
-from ibinn.data.sources import load
+from ibinn.data.known import load
 
 pytestmark = pytest.mark.usefixtures("own_places")
 

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from trainings import Silent, few_digits, small_config, two_moons
+from helpers.trainings import Silent, few_digits, small_config, two_moons
 
 from ibinn.config import ConfigError, RunConfig, from_toml, to_toml
 from ibinn.data.splits import split
 from ibinn.training.loop import BAD_STEPS, GO_BACKS, Loop, Position, TrainingError, Validation
 from ibinn.training.recipes import configure, override, rate_factor
-from ibinn.training.run import Trainer
+from ibinn.training.trainer import Trainer
 
 
 def make_loop(

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from ibinn.data.dataset import DataError
-from ibinn.data.ood import OOD_SETS, ood_set
+from ibinn.ood.sets import OOD_SETS, ood_set
 
 rng = np.random.default_rng(0)
 INLIERS = rng.integers(256, size=(6, 12, 10, 3), dtype=np.uint8)

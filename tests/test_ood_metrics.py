@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from ibinn.metrics.conformal import conformal_p_values, smallest_p_value, warn_if_coarse
-from ibinn.metrics.ood import typical_entropy, typicality
+from ibinn.ood.conformal import conformal_p_values, smallest_p_value, warn_if_coarse
+from ibinn.ood.scores import typical_entropy, typicality
 
 N_DIMS = 3072
 score = st.one_of(st.floats(allow_nan=False), st.integers(-3, 3).map(float))  # the second for ties

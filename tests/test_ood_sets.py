@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from scipy.spatial.transform import Rotation
 
-from ibinn.data.ood import (
+from ibinn.ood.sets import (
     OOD_FILES,
     OOD_SETS,
     add_noise,

@@ -8,12 +8,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from files import png
+from helpers.files import png
 
 import ibinn
 from ibinn.report.captions import CAPTIONS
 from ibinn.report.page import render_page
-from ibinn.report.words import (
+from ibinn.report.text import (
     calibration,
     cautions,
     density,

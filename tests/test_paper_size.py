@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from trainings import Silent
+from helpers.trainings import Silent
 
 from ibinn import paper_flow
 from ibinn.data.dataset import Dataset, Part
-from ibinn.data.sources import find_known, load
+from ibinn.data.known import find_known, load
 from ibinn.data.splits import split
 from ibinn.evaluation import evaluate
 from ibinn.models.methods import build_model
 from ibinn.training.recipes import RECIPES, configure
-from ibinn.training.run import train
+from ibinn.training.trainer import train
 
 SETTINGS = {"method": "ibinn", "gamma": 1.0, "seed": 0, "priors": "data", "precision": "float32"}
 N_STEPS, BATCH = 10, 32

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from cases import conv, dense, perturbed
+from helpers.cases import conv, dense, perturbed
 from torch.testing import assert_close
 
 from ibinn import GaussianMixture, GenerativeClassifier, dense_flow, image_flow
 from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.mixing import AffineMix
-from ibinn.precision import full_precision
+from ibinn.flows.precision import full_precision
 
 half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 

@@ -11,18 +11,20 @@ import pytest
 import requests
 import ship
 import torch
+from helpers.serving import serving
+from helpers.trainings import few_digits, trained
 from numpy.testing import assert_allclose
-from serving import serving
 from sklearn.datasets import load_digits
-from trainings import few_digits, trained
 
 import ibinn
-from ibinn.checkpoint import RunError, load_run
 from ibinn.cli import main
-from ibinn.data.sources import load
+from ibinn.data.known import load
 from ibinn.evaluation import read_test, splits_of
-from ibinn.exploration import strays
+from ibinn.inference.latent import strays
+from ibinn.ood.scores import observe
 from ibinn.pretrained import HERE, SUMS, load_pretrained, pretrained_folder
+from ibinn.run.folder import load_run
+from ibinn.run.trained import RunError
 
 NAMES = sorted({line.split()[1].split("/")[0] for line in (HERE / SUMS).read_text().splitlines()})
 pytestmark = pytest.mark.usefixtures("own_places")
@@ -58,7 +60,7 @@ def test_samples_that_leave_the_range_of_pixels_are_told():
 def test_digits_are_told_as_well_as_published():
     run, digits = load_run(pretrained_folder("digits")), load("digits")
     test = read_test(run, digits)
-    error = 100 * np.mean(run.pipeline.outputs(test.x).log_q_y.argmax(1) != test.y)
+    error = 100 * np.mean(run.pipeline.predict(test.x).log_q_y.argmax(1) != test.y)
     published = json.loads(
         (Path(__file__).parent.parent / "results" / "digits" / "results.json").read_text()
     )
@@ -116,7 +118,7 @@ def test_half_precision_keeps_rotations_and_has_p_values_of_its_own(tmp_path):
         )
         torch.testing.assert_close(now, rounded, rtol=0, atol=0)
     held_out = digits.train.x[splits_of(run, digits).calibration]
-    nll = -run.pipeline.evidence(held_out).log_q_x / 64  # per pixel
+    nll = -observe(run.pipeline, held_out).log_q_x / 64  # per pixel
     assert_allclose(np.sort(run.reference.calibration["nll"]), np.sort(nll))
     with pytest.raises(AssertionError):
         assert_allclose(np.sort(whole.reference.calibration["nll"]), np.sort(nll))

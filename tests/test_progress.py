@@ -5,12 +5,12 @@ import re
 import sys
 
 import pytest
-from trainings import few_digits, small_config
+from helpers.trainings import few_digits, small_config
 
 from ibinn.data.splits import split
+from ibinn.formats import clock
 from ibinn.training.progress import Board, Lines
-from ibinn.training.run import train
-from ibinn.units import clock
+from ibinn.training.trainer import train
 
 
 class Terminal(io.StringIO):

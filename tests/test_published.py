@@ -18,15 +18,15 @@ import pyarrow.parquet as pq
 import pytest
 import result_tables
 import torch
+from helpers.trainings import few_digits, trained
 from kept import Estimate, at, estimate, of, reach_of, runs_of
 from PIL import Image
 from scipy import stats
 from sklearn.metrics import roc_auc_score
-from trainings import few_digits, trained
 
-from ibinn.data.ood import ood_set
 from ibinn.evaluation import read_test
-from ibinn.results import has_fields
+from ibinn.ood.sets import ood_set
+from ibinn.run.results import has_fields
 
 ROOT = Path(__file__).parent.parent
 LIMITS = {"fashion-table": 20, "fashion-no-ramp": 20, "fashion-gamma": 8, "cifar10-base": 100}  # minutes
@@ -316,7 +316,7 @@ def test_an_ensemble_averages_scaled_probabilities(digits, resnets):
         100 * roc_auc_score(truth, np.concatenate([inside, outside]))
     )
     alone = ensemble.evaluate(resnets[:1], digits, ["noise"])
-    raw = resnets[0].pipeline.outputs(test.x).log_q_y
+    raw = resnets[0].pipeline.predict(test.x).log_q_y
     assert alone["error"] == pytest.approx(100 * np.mean(raw.argmax(1) != test.y))
     assert alone["train_seconds"] == resnets[0].facts["train_seconds"]
 

@@ -5,16 +5,16 @@ import math
 
 import pytest
 import torch
-from cases import LAYERS
+from helpers.cases import LAYERS
+from helpers.trainings import few_digits, trained
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.testing import assert_close
-from trainings import few_digits, trained
 
 from ibinn.cli import main
 from ibinn.flows.base import Bijection, Chain
 from ibinn.flows.coupling import AffineCoupling
+from ibinn.flows.fast.recompute import NotInvertibleError
 from ibinn.flows.mixing import AffineMix
-from ibinn.flows.recompute import NotInvertibleError
 from ibinn.flows.subnets import dense_subnet
 from ibinn.models.architectures import dense_flow, image_flow
 

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.trainings import few_digits, trained, two_moons
 from PIL import Image
-from trainings import few_digits, trained, two_moons
 
 from ibinn.cli import main
-from ibinn.data.ood import ood_rows, ood_set
 from ibinn.evaluation import evaluate, read_test
-from ibinn.exploration import explore, write_arrays
+from ibinn.inference.latent import explore
+from ibinn.ood.sets import ood_rows, ood_set
 from ibinn.report.runs import Evaluated, alike, side_by_side, sweep_figures
-from ibinn.results import write_results
+from ibinn.run.arrays import write_arrays
+from ibinn.run.results import write_results
 
 FIGURES = {
     "calibration",

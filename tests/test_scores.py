@@ -4,37 +4,39 @@ import dataclasses
 import itertools
 import math
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from helpers.trainings import few_digits, trained
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from scipy.special import log_softmax, logsumexp
-from trainings import few_digits, trained
 
-from ibinn.data.code_length import code_lengths
 from ibinn.data.splits import split
-from ibinn.metrics.conformal import benjamini_hochberg, conformal_p_values, mondrian_p_values
-from ibinn.metrics.ood import SCORES, Evidence, fit_reference, ood_scores, p_values
+from ibinn.models.output import Output
+from ibinn.ood.complexity import code_lengths
+from ibinn.ood.conformal import benjamini_hochberg, conformal_p_values, mondrian_p_values
+from ibinn.ood.scores import SCORES, fit_reference, observe, ood_scores, p_values
 
 SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 N_DIMS = 64
 
 
-def evidence(n, seed=0, **changes):
+def output(n, seed=0, **changes):
     rng = np.random.default_rng(seed)
     logits = 3 * rng.normal(size=(n, 4))
-    values = Evidence(
+    values = Output(
         log_softmax(logits, axis=1),
         -logsumexp(logits, axis=1),
         -150 + 9 * rng.normal(size=n),
         rng.chisquare(N_DIMS, size=n),
-        300 + 30 * rng.normal(size=n),
+        code_length=300 + 30 * rng.normal(size=n),
     )
-    return values._replace(**changes)
+    return replace(values, **changes)
 
 
 def fitted(validation, calibration):
@@ -42,7 +44,7 @@ def fitted(validation, calibration):
 
 
 def test_every_score_by_its_definition():
-    validation, calibration, new = evidence(50, 1), evidence(40, 2), evidence(30, 3)
+    validation, calibration, new = output(50, 1), output(40, 2), output(30, 3)
     reference = fitted(validation, calibration)
     scores = ood_scores(new, reference)
     assert {*scores} == {*SCORES} == {*reference.calibration}
@@ -60,14 +62,14 @@ def test_every_score_by_its_definition():
 
 
 def test_label_scores_are_what_the_true_classes_lack_to_certainty():
-    calibration = evidence(40, 2)
-    for i, score in enumerate(fitted(evidence(50, 1), calibration).label_scores):
+    calibration = output(40, 2)
+    for i, score in enumerate(fitted(output(50, 1), calibration).label_scores):
         assert score == pytest.approx(1 - np.exp(calibration.log_q_y[i, i % 4]))
 
 
 def test_combined_is_fishers_statistic_of_ranks_among_the_validation_split():
-    validation, new = evidence(50, 1), evidence(30, 3)
-    reference = fitted(validation, evidence(40, 2))
+    validation, new = output(50, 1), output(30, 3)
+    reference = fitted(validation, output(40, 2))
     mine, theirs = ood_scores(new, reference), ood_scores(validation, reference)
     for i in range(30):
         parts = []
@@ -79,7 +81,7 @@ def test_combined_is_fishers_statistic_of_ranks_among_the_validation_split():
 
 def test_combined_does_not_depend_on_the_order_of_its_parts():
     """To the last bit, since ties decide an AUROC; and a file gives tensors in any order."""
-    new, reference = evidence(2000, 3), fitted(evidence(500, 1), evidence(40, 2))
+    new, reference = output(2000, 3), fitted(output(500, 1), output(40, 2))
     orders = [
         dataclasses.replace(reference, parts={name: reference.parts[name] for name in names})
         for names in itertools.permutations(reference.parts)
@@ -91,17 +93,17 @@ def test_combined_does_not_depend_on_the_order_of_its_parts():
 
 
 def test_of_inputs_beyond_all_validation_scores_the_farther_is_the_stranger():
-    reference = fitted(evidence(50, 1), evidence(40, 2))
+    reference = fitted(output(50, 1), output(40, 2))
     far = -150 - 1000.0 * np.arange(1, 6)
-    scores = ood_scores(evidence(5, 3, log_q_x=far, sq_distance=-far * 100), reference)["combined"]
+    scores = ood_scores(output(5, 3, log_q_x=far, sq_distance=-far * 100), reference)["combined"]
     assert (np.diff(scores) > 0).all()
     assert scores[-1] - scores[0] < 1e-3
     assert (p_values({"combined": scores}, reference)["combined"] == 1 / 41).all()
 
 
 def test_scores_that_differ_by_rounding_only_tie():
-    calibration = evidence(40, 2)
-    reference = fitted(evidence(50, 1), calibration)
+    calibration = output(40, 2)
+    reference = fitted(output(50, 1), calibration)
     again = {name: values * (1 + 1e-13) for name, values in reference.calibration.items()}
     for name, p in p_values(again, reference).items():
         assert_array_equal(p, conformal_p_values(reference.calibration[name], reference.calibration[name]))
@@ -109,26 +111,26 @@ def test_scores_that_differ_by_rounding_only_tie():
 
 def test_scores_need_their_evidence():
     bare = {"log_q_x": None, "sq_distance": None, "code_length": None}
-    reference = fitted(evidence(20, 1, **bare), evidence(20, 2, **bare))
-    assert {*ood_scores(evidence(5, 3, **bare), reference)} == {"entropy", "max_softmax", "energy"}
+    reference = fitted(output(20, 1, **bare), output(20, 2, **bare))
+    assert {*ood_scores(output(5, 3, **bare), reference)} == {"entropy", "max_softmax", "energy"}
     assert reference.headline == "entropy"
     table = {"code_length": None}
-    reference = fitted(evidence(20, 1, **table), evidence(20, 2, **table))
-    assert {*SCORES} - {*ood_scores(evidence(5, 3, **table), reference)} == {"complexity"}
+    reference = fitted(output(20, 1, **table), output(20, 2, **table))
+    assert {*SCORES} - {*ood_scores(output(5, 3, **table), reference)} == {"complexity"}
     assert {*reference.parts} == {"typicality", "class_typicality"}
 
 
 def test_a_model_whose_densities_run_off_keeps_the_scores_of_its_classes():
-    off = evidence(20, 1)
+    off = output(20, 1)
     off.log_q_x[3] = -np.inf
-    reference = fitted(off, evidence(20, 2))
+    reference = fitted(off, output(20, 2))
     assert reference.h is None
     assert {*SCORES} - {*reference.calibration} == {"typicality", "nll", "complexity"}
 
 
 def test_an_input_without_a_number_is_the_strangest():
-    reference = fitted(evidence(20, 1), evidence(19, 2))
-    new = evidence(3, 3)
+    reference = fitted(output(20, 1), output(19, 2))
+    new = output(3, 3)
     new.log_q_x[1] = np.nan
     new.log_q_y[1] = np.nan
     scores = ood_scores(new, reference)
@@ -180,7 +182,7 @@ def pool(tmp_path_factory):
     run = trained(tmp_path_factory.mktemp("pool") / "run", digits, epochs=3)
     splits = split(digits, 0)
     held = digits.train.x[np.r_[splits.calibration, splits.test]]
-    return ood_scores(run.pipeline.evidence(held), run.reference)
+    return ood_scores(observe(run.pipeline, held), run.reference)
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.05, 0.1])
@@ -210,7 +212,7 @@ def test_false_alarms_over_many_splits_follow_the_beta_binomial_law(pool, name, 
 def test_distance_and_energy_of_a_model(pool, tmp_path):
     run = trained(tmp_path / "run", epochs=1)
     x = few_digits(40).train.x
-    out = run.pipeline.outputs(x)
+    out = run.pipeline.predict(x)
     model, mixture = run.pipeline.model, run.pipeline.model.mixture
     with torch.no_grad():
         v, log_det = run.pipeline.prepared(x)

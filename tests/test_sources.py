@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from files import colours, png, rng, write_folder, write_parquet, write_tar, written
+from helpers.files import colours, png, rng, write_folder, write_parquet, write_tar, written
 from PIL import Image
 
 from ibinn.data.arrays import from_arrays
 from ibinn.data.dataset import DataError
-from ibinn.data.sources import find_known, load
+from ibinn.data.known import find_known, load
 
 pytestmark = pytest.mark.usefixtures("own_places")
 

@@ -8,11 +8,11 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ibinn.data.dataset import Dataset, Part
-from ibinn.data.sources import load
+from ibinn.data.known import load
 from ibinn.data.splits import split
-from ibinn.exploration import encoded
+from ibinn.inference.latent import encoded
 from ibinn.training.recipes import configure
-from ibinn.training.run import Trainer
+from ibinn.training.trainer import Trainer
 
 
 def gaussian_images(n=3000, side=8):
@@ -41,7 +41,7 @@ def bits_at_the_start(dataset, normalise):
     pipeline, rows = trainer.pipeline, trainer.splits.validation
     with torch.no_grad():
         pipeline.model.mixture.mu.zero_()
-    return pipeline.bits_per_dim(pipeline.outputs(dataset.train.x[rows]).log_q_x).mean()
+    return pipeline.bits_per_dim(pipeline.predict(dataset.train.x[rows]).log_q_x).mean()
 
 
 def test_a_whitened_flow_starts_as_the_gaussian_that_the_images_are_from():
@@ -67,7 +67,7 @@ def test_the_means_start_at_their_classes():
     x, y = (v[trainer.splits.validation] for v in (digits.train.x, digits.train.y))
     linear = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
     linear.fit(digits.train.x[rows].reshape(len(rows), -1), digits.train.y[rows])
-    wrong = np.mean(trainer.pipeline.outputs(x).log_q_y.argmax(1) != y)
+    wrong = np.mean(trainer.pipeline.predict(x).log_q_y.argmax(1) != y)
     assert wrong < 2 * np.mean(linear.predict(x.reshape(len(x), -1)) != y) + 0.05  # about a linear model
 
 
@@ -75,4 +75,4 @@ def test_the_means_start_at_their_classes():
 def test_every_method_can_start_so(method):
     digits = load("digits")
     trainer = at_the_start(digits, "whiten", method)
-    assert np.isfinite(trainer.pipeline.outputs(digits.train.x[trainer.splits.validation]).log_q_y).all()
+    assert np.isfinite(trainer.pipeline.predict(digits.train.x[trainer.splits.validation]).log_q_y).all()

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ibinn.cli import main, parse
-from ibinn.cli.board import Board, Row, chosen, shortened, time_left
 from ibinn.config import GAMMA_METHODS, ConfigError, toml_value
 from ibinn.models.methods import METHODS
 from ibinn.sweep.cluster import connected, lack_of_room, n_places
 from ibinn.sweep.plan import Planned, plan, read_experiment
+from ibinn.sweep.progress import Board, Row, chosen, shortened, time_left
 from ibinn.sweep.work import Outcome, Place, Stop, locked, state_of
 
 pytestmark = pytest.mark.usefixtures("own_places")

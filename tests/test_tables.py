@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from ibinn.report.printed import GROUPS, PRINTED, SETS
+from ibinn.report.paper import GROUPS, PRINTED, SETS
 from ibinn.report.tables import (
     best,
     caption,

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.trainings import few_digits, two_moons
 from safetensors.torch import load_file
-from trainings import few_digits, two_moons
 
-from ibinn.checkpoint import load_run, read_config, read_tensors, save_run
 from ibinn.cli import main
 from ibinn.data.splits import split
 from ibinn.models.methods import METHODS
+from ibinn.models.output import TENSORS
+from ibinn.run.folder import load_run, read_config, read_tensors, save_run
 from ibinn.training.recipes import RECIPES
 
 pytestmark = pytest.mark.usefixtures("own_places")
@@ -50,16 +51,17 @@ def test_every_method_trains_and_loads_back_with_the_same_predictions(
     method, subnet, tmp_path, capsys, monkeypatch
 ):
     folder, kept = tmp_path / "run", []
-    monkeypatch.setattr("ibinn.training.run.save_run", lambda *a: (kept.append(a[1]), save_run(*a)))
+    monkeypatch.setattr("ibinn.training.trainer.save_run", lambda *a: (kept.append(a[1]), save_run(*a)))
     train("digits", "--method", method, "--out", folder, "--set", f"network.subnet={subnet}", n_epochs=3)
     assert f"written to {folder}" in capsys.readouterr().out
     run = load_run(folder)
     digits = few_digits(2000)
     splits = split(digits, 0)
     x, y = digits.train.x[splits.validation], digits.train.y[splits.validation]
-    outputs = run.pipeline.outputs(x)
-    for before, after in zip(kept[0].pipeline.outputs(x), outputs, strict=True):
-        assert np.array_equal(before, after)
+    outputs = run.pipeline.predict(x)
+    before = kept[0].pipeline.predict(x)
+    for name in TENSORS:
+        assert np.array_equal(getattr(before, name), getattr(outputs, name))
     error = 100 * (outputs.log_q_y.argmax(1) != y).mean()
     told = run.facts["validation"]
     assert error == pytest.approx(told["error"], abs=1e-9)
@@ -92,7 +94,7 @@ def test_tables_images_of_odd_sides_and_colour_train(tmp_path, capsys):
     train(tmp_path / "odd.npz", "--out", tmp_path / "b")
     run = load_run(tmp_path / "b")
     assert run.pipeline.preprocess.shape == (3, 10, 8)
-    assert np.isfinite(run.pipeline.outputs(odd).log_q_x).all()
+    assert np.isfinite(run.pipeline.predict(odd).log_q_x).all()
 
 
 def test_the_configuration_holds_everything_and_settings_change_it(tmp_path):
@@ -208,7 +210,7 @@ def test_evaluate_agrees_with_the_model_by_hand(tmp_path, capsys):
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     run, digits = load_run(tmp_path / "run"), few_digits(2000)
     rows = split(digits, 0).test
-    outputs = [run.pipeline.outputs(digits.train.x[rows], draw) for draw in range(4)]
+    outputs = [run.pipeline.predict(digits.train.x[rows], draw) for draw in range(4)]
     wrong = outputs[0].log_q_y.argmax(1) != digits.train.y[rows]
     assert results["error"] == pytest.approx(100 * wrong.mean())
     bits = np.mean([-o.log_q_x.mean() / 64 / np.log(2) for o in outputs])

@@ -5,10 +5,10 @@ import os
 import pytest
 import torch
 import two_dimensions
+from theory_figures import draw_loss_landscapes, draw_noise_amplification
 from torch.testing import assert_close
 
 from ibinn.report.style import save_figure
-from ibinn.report.theory import draw_loss_landscapes, draw_noise_amplification
 
 SOAKS = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 STEPS = 2000 if SOAKS else 1000

@@ -6,18 +6,18 @@ import json
 
 import numpy as np
 import pytest
+from helpers.trainings import few_digits, trained
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from sklearn.datasets import load_digits, load_iris
-from trainings import few_digits, trained
 
 from ibinn import IBINNClassifier
 from ibinn.cli import main
 from ibinn.data.dataset import DataError
 from ibinn.data.inputs import InputForm
 from ibinn.data.unlabelled import read_inputs
-from ibinn.evaluation import judge
-from ibinn.metrics.conformal import benjamini_hochberg
+from ibinn.inference.judge import judge
+from ibinn.ood.conformal import benjamini_hochberg
 
 pytestmark = pytest.mark.usefixtures("own_places")
 
@@ -71,10 +71,10 @@ def test_rows_are_what_the_model_says(tmp_path, capsys, digits_run):
     rows = [json.loads(line) for line in out.splitlines()]
     judged = judge(trained_run, x)
     for i, row in enumerate(rows):
-        assert row["label"] == trained_run.class_names[judged.evidence.log_q_y[i].argmax()]
-        assert row["probability"] == pytest.approx(np.exp(judged.evidence.log_q_y[i].max()))
-        assert row["p_value"] == judged.p["combined"][i]
-        assert row["verdict"] == ("atypical" if judged.p["combined"][i] <= 0.05 else "typical")
+        assert row["label"] == trained_run.class_names[judged.log_q_y[i].argmax()]
+        assert row["probability"] == pytest.approx(np.exp(judged.log_q_y[i].max()))
+        assert row["p_value"] == judged.p_values["combined"][i]
+        assert row["verdict"] == ("atypical" if judged.p_values["combined"][i] <= 0.05 else "typical")
         assert row["input"] == f"{tmp_path / 'x.npz'}:{i}"
 
 
@@ -84,7 +84,7 @@ def test_false_discoveries_are_controlled_in_the_batch(tmp_path, capsys, digits_
     x[:40] = 16 - x[:40]
     out = run(capsys, "predict", folder, npz(tmp_path / "x.npz", x), "--fdr", "0.2", "--format", "csv").out
     flagged = [row["verdict"] == "atypical" for row in csv.DictReader(out.splitlines())]
-    assert_array_equal(flagged, benjamini_hochberg(judge(trained_run, x).p["combined"], 0.2))
+    assert_array_equal(flagged, benjamini_hochberg(judge(trained_run, x).p_values["combined"], 0.2))
     assert any(flagged)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import result_tables
 
-from ibinn.report.printed import PRINTED, SETS
+from ibinn.report.paper import PRINTED, SETS
 
 GAMMAS = (0.02, 0.074, 0.27, 1.0, 3.7, 14.0, 50.0)
 SIGMAS = (0.0001, 0.00028, 0.00077, 0.0022, 0.006, 0.017, 0.046, 0.13, 0.36, 1.0)

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ibinn.allocator import keep_freed_memory
+    from ibinn._system import keep_freed_memory
     from ibinn.estimator import IBINNClassifier, IBINNOutlierDetector
     from ibinn.flows.base import Bijection, Chain
     from ibinn.mixture import GaussianMixture
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ibinn.models.classifier import GenerativeClassifier
     from ibinn.objectives import class_nll, ib_loss, loss_x, loss_y
     from ibinn.pretrained import load_pretrained
-    from ibinn.training.batch_norm import refresh_batch_norm
+    from ibinn.training.refresh_batch_norm import refresh_batch_norm
 
 __version__ = "0.1.0.dev0"
 
@@ -47,12 +47,12 @@ HOME = {
     "dense_flow": "ibinn.models.architectures",
     "ib_loss": "ibinn.objectives",
     "image_flow": "ibinn.models.architectures",
-    "keep_freed_memory": "ibinn.allocator",
+    "keep_freed_memory": "ibinn._system",
     "load_pretrained": "ibinn.pretrained",
     "loss_x": "ibinn.objectives",
     "loss_y": "ibinn.objectives",
     "paper_flow": "ibinn.models.architectures",
-    "refresh_batch_norm": "ibinn.training.batch_norm",
+    "refresh_batch_norm": "ibinn.training.refresh_batch_norm",
 }
 
 

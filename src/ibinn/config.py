@@ -20,6 +20,7 @@ Priors = Literal["data", "uniform", "learned"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Pretrained = Literal["digits", "fashion_mnist", "cifar10"]
 
+ALPHA = 0.05  # p-values up to this are atypical, where nobody says otherwise
 GAMMA_METHODS = ("ibinn", "vib")  # those whose loss has the knob
 
 

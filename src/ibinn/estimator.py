@@ -15,27 +15,28 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from ibinn.checkpoint import Run, RunError
-from ibinn.config import Device, Precision, Size, convert
-from ibinn.data.dataset import Array, Dataset, Part, checked
+from ibinn._system import chosen_device
+from ibinn._types import Array, Floats
+from ibinn.config import ALPHA, Device, Precision, Size, convert
+from ibinn.data.dataset import Dataset, Part, checked
 from ibinn.data.inputs import InputForm
 from ibinn.data.splits import Splits, split_rows
-from ibinn.evaluation import ALPHA, judge
-from ibinn.explanation import EvidenceMap, Explanation, evidence_map, explain
-from ibinn.exploration import clipped, decoded, encoded, interpolation, strays, unclipped
-from ibinn.metrics.conformal import mondrian_p_values, prediction_sets, warn_if_coarse
-from ibinn.metrics.ood import hardly_less
+from ibinn.inference.attribution import EvidenceMap, evidence_map
+from ibinn.inference.explain import Explanation, explain
+from ibinn.inference.judge import judge
+from ibinn.inference.latent import clipped, decoded, encoded, interpolation, strays, unclipped
 from ibinn.mixture import log_priors
 from ibinn.models.classifier import GenerativeClassifier
 from ibinn.models.pipeline import chunks
-from ibinn.precision import chosen_device
-from ibinn.saving import Saved, load_model, save_model
+from ibinn.ood.conformal import mondrian_p_values, prediction_sets, warn_if_coarse
+from ibinn.ood.scores import hardly_less
+from ibinn.run.folder import Saved, load_model, save_model
+from ibinn.run.trained import Run, RunError
 from ibinn.training.loop import Stopped, Watcher
 from ibinn.training.progress import Lines
 from ibinn.training.recipes import configure, default_size, override
-from ibinn.training.run import Trainer, set_constant_memory
+from ibinn.training.trainer import Trainer, set_constant_memory
 
-Floats = NDArray[np.float64]
 MANY_IMAGES = 20_000  # colour ones, from which on the larger network pays
 
 
@@ -197,14 +198,14 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _log_q_y(self, X: Any) -> Floats:
         raw = self._raw(X)
-        return self.run_.pipeline.outputs(raw).log_q_y
+        return self.run_.pipeline.predict(raw).log_q_y
 
     # Densities and p-values
 
     def score_samples(self, X: Any) -> Floats:
         """log q(x), (N,), in nats and in the units of X; of padded images, that of the padded one."""
         raw = self._raw(X)
-        log_q_x = self.run_.pipeline.outputs(raw).log_q_x
+        log_q_x = self.run_.pipeline.predict(raw).log_q_x
         assert log_q_x is not None
         return log_q_x + self.form_.log_scale
 
@@ -218,8 +219,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         raw = self._raw(X)
         judged, reference = judge(self.run_, raw), self.run_.reference
         if not per_class:
-            return judged.p[reference.headline]
-        called = judged.evidence.log_q_y.argmax(1)
+            return judged.p_values[reference.headline]
+        called = judged.log_q_y.argmax(1)
         held = reference.calibration[reference.headline], reference.calibration_class
         return mondrian_p_values(hardly_less(judged.scores[reference.headline]), called, *held)
 

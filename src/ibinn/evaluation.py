@@ -3,45 +3,39 @@
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ibinn.checkpoint import Run, RunError
-from ibinn.data.dataset import Array, Dataset, Part, data_digest
-from ibinn.data.ood import OOD_SETS
+from ibinn._types import Array, Floats, Progress
+from ibinn.config import ALPHA
+from ibinn.data.dataset import Dataset, Part, data_digest
 from ibinn.data.preprocess import ImagePreprocess
 from ibinn.data.splits import Splits, split
-from ibinn.feature_scores import FeatureScores, feature_scores, fit_feature_scores
+from ibinn.inference.judge import judge
 from ibinn.metrics import calibration as cal
 from ibinn.metrics.bootstrap import interval, resampled_ranks, resampled_sums
 from ibinn.metrics.classification import brier, entropy, entropy_of_shares, log_loss, wrong
-from ibinn.metrics.conformal import benjamini_hochberg, mondrian_p_values, smallest_p_value, warn_if_coarse
 from ibinn.metrics.likelihood import bits_per_dim, paper_convention_offset
-from ibinn.metrics.ood import Evidence, ood_scores, p_values
 from ibinn.metrics.roc import auroc_of, fpr95_of, ranks
 from ibinn.metrics.temperature import fit_temperature, scaled
 from ibinn.models.methods import METHODS
+from ibinn.models.output import Output
 from ibinn.objectives import ci_xz
-from ibinn.results import Calibration, Interval, Outliers, Results, Scaled, finite_or_none
+from ibinn.ood.conformal import benjamini_hochberg, mondrian_p_values, smallest_p_value, warn_if_coarse
+from ibinn.ood.features import FeatureScores, feature_scores, fit_feature_scores
+from ibinn.ood.sets import OOD_SETS
+from ibinn.run.results import Calibration, Interval, Outliers, Results, Scaled, finite_or_none
+from ibinn.run.trained import Run, RunError
 
-ALPHA = 0.05
 FDR = 0.1
+
+
 N_DRAWS = 4  # of the noise, for bits/dim
-
-Floats = NDArray[np.float64]
-Progress = Callable[[int, int | None], None] | None
-
-
-class Judged(NamedTuple):
-    """What a run says of some inputs, (N, ...) each; scores and p-values by score."""
-
-    evidence: Evidence
-    scores: dict[str, Floats]
-    p: dict[str, Floats]
 
 
 def evaluate(
@@ -50,7 +44,7 @@ def evaluate(
     ood: Mapping[str, Array] | None = None,
     left_out: Mapping[str, str] | None = None,
     batch_size: int = 500,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> tuple[Results, dict[str, Array]]:
     """The numbers, and the scores of every input as scores/NAME and scores/SET/NAME, (N,)."""
     ood = ood or {}
@@ -60,18 +54,18 @@ def evaluate(
     ahead = [n_fitted, len(validation), *[len(test)] * max(1, n_draws), *map(len, ood.values())]
     passes = iter(one_count(progress, ahead))
     features = fit_feature_scores(run.pipeline, dataset, splits, batch_size, next(passes))
-    answers = run.pipeline.outputs(validation.x, 0, batch_size, next(passes)).log_q_y
+    answers = run.pipeline.predict(validation.x, 0, batch_size, next(passes)).log_q_y
     temperature = fit_temperature(answers, validation.y)
     start = time.perf_counter()
     seen = judge(run, test.x, batch_size, next(passes))
     throughput = len(test) / (time.perf_counter() - start)
     seen = with_features(run, test.x, seen, features, batch_size)
     log_q_x = log_densities(
-        run, test.x, seen.evidence.log_q_x, [next(passes) for _ in range(n_draws - 1)], batch_size
+        run, test.x, seen.log_q_x, [next(passes) for _ in range(n_draws - 1)], batch_size
     )
     arrays = {f"scores/{name}": values for name, values in seen.scores.items()}
     numbers, intervals = on_test(run, test, seen, log_q_x, batch_size)
-    numbers["scaled"], more = rescaled(seen.evidence.log_q_y, test.y, temperature)
+    numbers["scaled"], more = rescaled(seen.log_q_y, test.y, temperature)
     intervals |= {f"scaled.{path}": values for path, values in more.items()}
     sets = {}
     for name, strange in ood.items():
@@ -124,7 +118,7 @@ def gathered(
     )
 
 
-def one_count(progress: Progress, ahead: list[int]) -> Iterator[Progress]:
+def one_count(progress: Progress | None, ahead: list[int]) -> Iterator[Progress | None]:
     """For each of several passes a callback that counts on from the passes before it."""
     for before, _ in zip(itertools.accumulate(ahead, initial=0), ahead, strict=False):
         if progress is None:
@@ -151,20 +145,18 @@ def read_test(run: Run, dataset: Dataset, most: int | None = None) -> Part:
     return (dataset.train if dataset.test is None else dataset.test).take(rows)
 
 
-def judge(run: Run, raw: Array, batch_size: int = 500, progress: Progress = None) -> Judged:
-    evidence = run.pipeline.evidence(raw, batch_size, progress)
-    scores = ood_scores(evidence, run.reference)
-    return Judged(evidence, scores, p_values(scores, run.reference))
-
-
 def with_features(
-    run: Run, raw: Array, judged: Judged, fitted: FeatureScores | None, batch_size: int
-) -> Judged:
+    run: Run, raw: Array, judged: Output[Floats], fitted: FeatureScores | None, batch_size: int
+) -> Output[Floats]:
     """With the scores from the features, where the model has such."""
     if fitted is None:
         return judged
     scores = feature_scores(run.pipeline, raw, fitted, batch_size)
-    return judged._replace(scores=judged.scores | scores, p=judged.p | fitted.p_values(scores))
+    return replace(
+        judged,
+        scores={**judged.scores, **scores},
+        p_values={**judged.p_values, **fitted.p_values(scores)},
+    )
 
 
 def draws_of(run: Run) -> int:
@@ -176,24 +168,24 @@ def draws_of(run: Run) -> int:
 
 
 def log_densities(
-    run: Run, raw: Array, first: Floats | None, more: list[Progress], batch_size: int
+    run: Run, raw: Array, first: Floats | None, more: list[Progress | None], batch_size: int
 ) -> Floats | None:
     """log q(x) at several fixed draws of the noise, (draws, N); `first` is that of draw 0."""
     if first is None:
         return None
     draws = [first]
     for draw, progress in enumerate(more, start=1):
-        log_q_x = run.pipeline.outputs(raw, draw, batch_size, progress).log_q_x
+        log_q_x = run.pipeline.predict(raw, draw, batch_size, progress).log_q_x
         assert log_q_x is not None
         draws.append(log_q_x)
     return np.stack(draws)
 
 
 def on_test(
-    run: Run, test: Part, seen: Judged, log_q_x: Floats | None, batch_size: int
+    run: Run, test: Part, seen: Output[Floats], log_q_x: Floats | None, batch_size: int
 ) -> tuple[dict[str, Any], dict[str, Interval]]:
     """The numbers of the test set, and their intervals."""
-    log_q_y, y = seen.evidence.log_q_y, test.y
+    log_q_y, y = seen.log_q_y, test.y
     answered = ~np.isnan(log_q_y).any(1)
     means = {  # of one number per input, with what turns the mean into the unit told
         "error": (wrong(log_q_y, y), 100.0),
@@ -201,7 +193,9 @@ def on_test(
         "brier": (brier(log_q_y, y), 1.0),
         "entropy": (entropy(log_q_y), 1.0),
     }
-    means |= {f"false_alarm_rate.{k}": ((p <= ALPHA).astype(np.float64), 100.0) for k, p in seen.p.items()}
+    means |= {
+        f"false_alarm_rate.{k}": ((p <= ALPHA).astype(np.float64), 100.0) for k, p in seen.p_values.items()
+    }
     means |= {name: (v, 1.0) for name, v in densities(run, test, log_q_x, batch_size).items()}
     h_y = entropy_of_shares(y)
     means["information.ci_yz"] = (h_y - means["nll_y"][0], 1.0)
@@ -219,7 +213,7 @@ def on_test(
     numbers |= {
         "n_without_answer": int((~answered).sum()),
         "calibration": calibration,
-        "false_alarm_rate": {name: told[f"false_alarm_rate.{name}"] for name in seen.p},
+        "false_alarm_rate": {name: told[f"false_alarm_rate.{name}"] for name in seen.p_values},
         "false_alarm_rate_by_class": rates,
         "information": {name: told.get(f"information.{name}") for name in ("ci_xz", "ci_yz")},
     }
@@ -331,12 +325,12 @@ def curve(
     return bins
 
 
-def by_class(run: Run, seen: Judged) -> tuple[dict[str, float | None], dict[str, Interval]]:
+def by_class(run: Run, seen: Output[Floats]) -> tuple[dict[str, float | None], dict[str, Interval]]:
     """Share of the test inputs called each class with p <= alpha among the calibration inputs called so.
 
     None where no test input is called so, or so few calibration inputs that nothing could be flagged.
     """
-    score, called = run.reference.headline, seen.evidence.log_q_y.argmax(1)
+    score, called = run.reference.headline, seen.log_q_y.argmax(1)
     theirs = run.reference.calibration_class
     p = mondrian_p_values(seen.scores[score], called, run.reference.calibration[score], theirs)
     rates: dict[str, float | None] = dict.fromkeys(run.class_names)
@@ -351,19 +345,20 @@ def by_class(run: Run, seen: Judged) -> tuple[dict[str, float | None], dict[str,
 
 
 def on_outliers(
-    run: Run, seen: Judged, theirs: Judged, paired: bool
+    run: Run, seen: Output[Floats], theirs: Output[Floats], paired: bool
 ) -> tuple[Outliers, dict[str, Interval]]:
     """The numbers of one set of strange inputs against the test set, and their intervals.
 
     paired: the i-th of them was made from the i-th test input, and they are resampled together.
     """
     seeds = (0, 0 if paired else 1)
-    means: dict[str, tuple[Floats, float]] = {"entropy": (entropy(theirs.evidence.log_q_y), 1.0)}
+    means: dict[str, tuple[Floats, float]] = {"entropy": (entropy(theirs.log_q_y), 1.0)}
     means |= {
-        f"detected_at_alpha.{k}": ((p <= ALPHA).astype(np.float64), 100.0) for k, p in theirs.p.items()
+        f"detected_at_alpha.{k}": ((p <= ALPHA).astype(np.float64), 100.0)
+        for k, p in theirs.p_values.items()
     }
     told, intervals = means_with_intervals(means)
-    inside = entropy(seen.evidence.log_q_y)
+    inside = entropy(seen.log_q_y)
     del intervals["entropy"]
     increase = resampled_sums(means["entropy"][0][:, None], seeds[1])[:, 0] / len(means["entropy"][0])
     increase -= resampled_sums(inside[:, None], seeds[0])[:, 0] / len(inside)
@@ -376,12 +371,14 @@ def on_outliers(
         intervals[f"fpr95.{name}"] = told_interval(100 * resampled_ranks(order, fpr95_of, seeds))
     mean = told["entropy"]
     outliers = Outliers(
-        n=len(theirs.evidence.log_q_y),
+        n=len(theirs.log_q_y),
         entropy_increase=None if mean is None else finite_or_none(mean - float(inside.mean())),
         auroc=areas,
         fpr95=rates,
-        detected_at_alpha={name: told[f"detected_at_alpha.{name}"] for name in theirs.p},
-        bh=false_discoveries(seen.p[run.reference.headline], theirs.p[run.reference.headline]),
+        detected_at_alpha={name: told[f"detected_at_alpha.{name}"] for name in theirs.p_values},
+        bh=false_discoveries(
+            seen.p_values[run.reference.headline], theirs.p_values[run.reference.headline]
+        ),
     )
     return outliers, intervals
 

@@ -18,22 +18,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ibinn import __version__
-from ibinn.checkpoint import Run
-from ibinn.data.code_length import STEPS
+from ibinn._system import write_whole
+from ibinn._types import Floats
 from ibinn.data.inputs import InputForm
 from ibinn.data.preprocess import MARGIN, ImagePreprocess, TablePreprocess
-from ibinn.files import write_whole
-from ibinn.metrics.ood import ROUNDING, TIE, Reference
-from ibinn.models.classifier import Answers, GenerativeClassifier
+from ibinn.models.classifier import GenerativeClassifier
+from ibinn.models.output import TENSORS, Output
 from ibinn.models.pipeline import Pipeline, Preprocess
-from ibinn.saving import form_of
-
-Floats = NDArray[np.float64]
+from ibinn.ood.complexity import STEPS
+from ibinn.ood.scores import ROUNDING, TIE, Reference
+from ibinn.run.folder import form_of
+from ibinn.run.trained import Run
 
 
 def export_onnx(run: Run, path: Path, form: InputForm | None = None) -> None:
@@ -214,30 +213,35 @@ class Judge(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         raw = as_raw(x, self.form)
-        answers = self.answers(raw)
-        exact = Answers(*(None if a is None else a.double() for a in answers))  # type: ignore[arg-type]
-        score = torch.where(fits(x, self.form), self.score(exact, raw), torch.inf)
-        probabilities, p_value = answers.log_q_y.exp(), self.p_value(score)
-        if answers.log_q_x is None:
+        output = self.output(raw)
+        score = torch.where(fits(x, self.form), self.score(in_double(output), raw), torch.inf)
+        probabilities, p_value = output.log_q_y.exp(), self.p_value(score)
+        if output.log_q_x is None:
             return probabilities, p_value
-        return probabilities, answers.log_q_x + self.form.log_scale, p_value
+        return probabilities, output.log_q_x + self.form.log_scale, p_value
 
-    def answers(self, raw: Tensor) -> Answers:
+    def output(self, raw: Tensor) -> Output[Tensor]:
         """Pipeline.forward, with its noise drawn beforehand."""
         preprocess = self.pipeline.preprocess
         v, log_det = self.pipeline.normalised(preprocess.to_units(raw) + self.noise)
-        answers = self.pipeline.model.answers(v)
-        if answers.log_q_x is None:
-            return answers
-        return answers._replace(log_q_x=answers.log_q_x + log_det + preprocess.log_scale)
+        output: Output[Tensor] = self.pipeline.model.output(v)
+        if output.log_q_x is None:
+            return output
+        return dataclasses.replace(output, log_q_x=output.log_q_x + log_det + preprocess.log_scale)
+
+
+def in_double(output: Output[Tensor]) -> Output[Tensor]:
+    """In float64, as the scores are computed outside of a graph."""
+    values = {name: getattr(output, name) for name in TENSORS}
+    return Output(**{name: value.double() for name, value in values.items() if value is not None})
 
 
 class Entropy(nn.Module):
     """metrics.ood.entropy_score."""
 
-    def forward(self, answers: Answers, raw: Tensor) -> Tensor:
-        q = answers.log_q_y.exp()
-        return (q * torch.where(q > 0, answers.log_q_y, 0.0)).sum(1).abs()
+    def forward(self, output: Output[Tensor], raw: Tensor) -> Tensor:
+        q = output.log_q_y.exp()
+        return (q * torch.where(q > 0, output.log_q_y, 0.0)).sum(1).abs()
 
 
 class Combined(nn.Module):
@@ -251,24 +255,24 @@ class Combined(nn.Module):
         if isinstance(preprocess, ImagePreprocess):
             self.code_length = CodeLength(preprocess.image_shape, preprocess.levels)
 
-    def forward(self, answers: Answers, raw: Tensor) -> Tensor:
-        parts, fisher, far = self.parts(answers, raw), [], []
+    def forward(self, output: Output[Tensor], raw: Tensor) -> Tensor:
+        parts, fisher, far = self.parts(output, raw), [], []
         for name, ranked in self.ranked.items():
             assert isinstance(ranked, Ranked)
             fisher.append(-2 * ranked(parts[name]).log())
             far.append(ranked.beyond(parts[name]))
         return torch.stack(fisher).sum(0) + TIE * torch.stack(far).mean(0)
 
-    def parts(self, answers: Answers, raw: Tensor) -> dict[str, Tensor]:
+    def parts(self, output: Output[Tensor], raw: Tensor) -> dict[str, Tensor]:
         """typicality, class_typicality and complexity, as far as there is a reference for them."""
         found = {}
-        if self.h is not None and answers.log_q_x is not None:
-            nll = -answers.log_q_x / self.n_dims
+        if self.h is not None and output.log_q_x is not None:
+            nll = -output.log_q_x / self.n_dims
             found["typicality"] = (nll - self.h).abs()
             if self.code_length is not None:
                 found["complexity"] = nll - self.code_length(raw) / self.n_dims
-        if self.shell is not None and answers.sq_distance is not None:
-            found["class_typicality"] = (answers.sq_distance / self.n_dims - self.shell).abs()
+        if self.shell is not None and output.sq_distance is not None:
+            found["class_typicality"] = (output.sq_distance / self.n_dims - self.shell).abs()
         return found
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ibinn.precision import as_default, autocast_off, full_precision
+from ibinn.flows.precision import as_default, autocast_off, full_precision
 
 
 class GaussianMixture(nn.Module):

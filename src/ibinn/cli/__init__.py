@@ -13,13 +13,20 @@ from collections.abc import Callable
 
 import tyro
 
-from ibinn.allocator import keep_freed_memory
+from ibinn._system import keep_freed_memory
 from ibinn.cli.data import Data
+from ibinn.cli.demo import Demo
+from ibinn.cli.evaluate import Evaluate
+from ibinn.cli.explain import Explain
 from ibinn.cli.explore import Explore
-from ibinn.cli.learn import Demo, Evaluate, Report, Train
+from ibinn.cli.export import Export
+from ibinn.cli.interpolate import Interpolate
+from ibinn.cli.predict import Predict
+from ibinn.cli.report import Report
+from ibinn.cli.sample import Sample
 from ibinn.cli.sweep import Sweep
 from ibinn.cli.terminal import one_line, show_notice
-from ibinn.cli.use import Explain, Export, Interpolate, Predict, Sample
+from ibinn.cli.train import Train
 
 Command = (
     Data

@@ -39,8 +39,8 @@ class Data:
 
 
 def list_known(data_dir: Path | None) -> None:
-    from ibinn.data.ood import OOD_FILES, find_file
-    from ibinn.data.sources import KNOWN, find_known, search_folders
+    from ibinn.data.known import KNOWN, find_known, search_folders
+    from ibinn.ood.sets import OOD_FILES, find_file
 
     for name in KNOWN:
         found = "comes with scikit-learn" if name == "digits" else find_known(name, data_dir)
@@ -55,8 +55,8 @@ def show_data(command: Data, name: str) -> None:
     """Shapes, counts per class, and mean and deviation in the units x / (levels - 1) that other papers print."""
     import numpy as np
 
+    from ibinn.data.known import load
     from ibinn.data.preprocess import channel_statistics
-    from ibinn.data.sources import load
     from ibinn.data.splits import n_twins
 
     with progress(f"reading {name}") as on_progress:
@@ -82,7 +82,7 @@ def show_data(command: Data, name: str) -> None:
 
 def fetch_data(command: Data, name: str) -> None:
     from ibinn.data.fetch import fetch_set
-    from ibinn.data.sources import search_folders
+    from ibinn.data.known import search_folders
 
     if name == "digits":
         raise ValueError("digits come with scikit-learn: there is nothing to fetch")

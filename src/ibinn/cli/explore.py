@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from ibinn.cli.learn import Demo
+from ibinn.cli.demo import Demo
+from ibinn.cli.models import loaded
 from ibinn.cli.terminal import note, one_line, progress
-from ibinn.cli.use import loaded
 from ibinn.config import Device, Pretrained
-from ibinn.files import MODEL
+from ibinn.run import MODEL
 
 if TYPE_CHECKING:
     from ibinn.data.dataset import Part
-    from ibinn.explorer.answers import Explorer
-    from ibinn.saving import Saved
+    from ibinn.explorer.service import Explorer
+    from ibinn.run.folder import Saved
 
 HERE = "127.0.0.1"
 MOST_OFFERED = 20
@@ -87,7 +87,7 @@ class Explore:
 
 def opened(folder: Path, command: Explore) -> "Explorer":
     """The run with the inputs for its map: its test data or, where that is not at hand, its own samples."""
-    from ibinn.explorer.answers import Explorer, Inputs, own_samples
+    from ibinn.explorer.service import Explorer, Inputs, own_samples
 
     saved = loaded(folder, command.device)
     try:
@@ -106,9 +106,9 @@ def opened(folder: Path, command: Explore) -> "Explorer":
 
 
 def test_part(saved: "Saved", command: Explore) -> "Part":
-    from ibinn.data.sources import load
+    from ibinn.data.known import load
     from ibinn.evaluation import read_test
-    from ibinn.explorer.answers import MOST_INPUTS
+    from ibinn.explorer.service import MOST_INPUTS
 
     if saved.run.facts.get("estimator"):
         raise ValueError(

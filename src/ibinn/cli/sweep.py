@@ -12,8 +12,8 @@ from ibinn.cli.terminal import note
 from ibinn.config import ConfigError, Device, at_least
 
 if TYPE_CHECKING:
-    from ibinn.cli.board import Board
     from ibinn.sweep.plan import Planned
+    from ibinn.sweep.progress import Board
     from ibinn.sweep.work import Place, Stop
 
 
@@ -77,7 +77,7 @@ class Sweep:
         """Make the runs, tell what became of them, and exit with 1 if some failed, 130 or 143 after a signal."""
         from rich.console import Console
 
-        from ibinn.cli.board import Board
+        from ibinn.sweep.progress import Board
         from ibinn.sweep.work import listening, work_here
 
         console = Console(stderr=True)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ibinn.data.dataset import Array, DataError, Dataset, Part
+from ibinn._types import Array
+from ibinn.data.dataset import DataError, Dataset, Part
 
 # What the pickles of CIFAR need to rebuild an array, under numpy's old and new names; all else is refused.
 ALLOWED = {

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ibinn.data.dataset import Array, DataError, Dataset, Part
+from ibinn._types import Array
+from ibinn.data.dataset import DataError, Dataset, Part
 
 
 def load_npz(

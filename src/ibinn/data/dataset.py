@@ -2,12 +2,11 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from ibinn._types import Array
 
 
 class DataError(ValueError):

@@ -6,8 +6,9 @@ from typing import Literal
 
 import numpy as np
 
+from ibinn._types import Array
 from ibinn.data.arrays import channels_last, check_numbers, inferred_pixel_max, to_levels
-from ibinn.data.dataset import Array, DataError
+from ibinn.data.dataset import DataError
 
 Layout = Literal["rows", "HW", "HWC", "CHW"]
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ibinn._types import Array
 from ibinn.data.draws import Source, draw
 
-Array = NDArray[Any]
 Noise = Literal["uniform", "gaussian", "both"]
 EVEN = 0.1  # share of the even histogram in an equalising one
 LOGISTIC = math.sqrt(3) / math.pi  # one over the deviation of a logistic variable
@@ -198,6 +198,7 @@ class TablePreprocess(nn.Module):
     in: a column of dates loses its digits in float32 before its mean is taken off. The caller casts the result.
     """
 
+    levels: int | None = None
     mean: Tensor
     std: Tensor
     whiten: Tensor | None

@@ -5,11 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ibinn.data.dataset import Array, DataError, Dataset, Part
-
-Rows = NDArray[np.int64]
+from ibinn._types import Array, Rows
+from ibinn.data.dataset import DataError, Dataset, Part
 
 
 @dataclass(frozen=True)

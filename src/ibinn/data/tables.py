@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ibinn.data.dataset import Array, DataError, Dataset, Part
+from ibinn._types import Array
+from ibinn.data.dataset import DataError, Dataset, Part
 
 MOST_CATEGORIES = 1000
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from ibinn._types import Array
 from ibinn.data.arrays import load_npz
-from ibinn.data.dataset import Array, DataError
+from ibinn.data.dataset import DataError
+from ibinn.data.folders import image_files
 from ibinn.data.images import SUFFIXES, open_image, to_size
 from ibinn.data.inputs import InputForm
-from ibinn.data.sources import image_files
 from ibinn.data.tables import read_table, rows_by_name
 
 Named = tuple[list[str], Array]

@@ -6,20 +6,17 @@ from shlex import quote
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ibinn.checkpoint import RunError
-from ibinn.data.dataset import Array
-from ibinn.evaluation import ALPHA
-from ibinn.exploration import read_arrays
+from ibinn._types import Array, Floats
+from ibinn.config import ALPHA
 from ibinn.explorer import schema
-from ibinn.metrics.ood import Reference
-from ibinn.report.words import OOD_SETS, findings, headline, look
-from ibinn.results import finite_or_none, read_results
+from ibinn.ood.scores import Reference
+from ibinn.report.text import OOD_SETS, findings, headline, look
+from ibinn.run.arrays import read_arrays
+from ibinn.run.results import finite_or_none, read_results
+from ibinn.run.trained import RunError
 
 N_BARS = 40
-
-Floats = NDArray[np.float64]
 
 
 def quality(folder: Path, reference: Reference) -> schema.Quality:

@@ -16,8 +16,8 @@ from fastapi.responses import JSONResponse
 import ibinn
 from ibinn.data.inputs import InputForm
 from ibinn.explorer import schema
-from ibinn.explorer.answers import Explorer, Unknown
 from ibinn.explorer.guard import Guard
+from ibinn.explorer.service import Explorer, Unknown
 
 T = TypeVar("T")
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}

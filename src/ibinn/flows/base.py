@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ibinn.flows.recompute import gradients, random_state, recomputed, same_draws
+from ibinn.flows.fast.recompute import gradients, random_state, recomputed, same_draws
 
 # x, its gradient, and those of the parameters
 Back = tuple[Tensor, Tensor, dict[nn.Parameter, Tensor]]

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from ibinn.flows.base import Back, Bijection, check_channels, check_input
-from ibinn.flows.fused import log_scale, scale_and_shift
-from ibinn.flows.recompute import gradients
+from ibinn.flows.fast.fused import log_scale, scale_and_shift
+from ibinn.flows.fast.recompute import gradients
+from ibinn.flows.precision import full_precision
 from ibinn.flows.subnets import Subnet
-from ibinn.precision import full_precision
 
 SubnetFactory = Callable[[int, int], nn.Module]  # (channels in, channels out) -> the s,t-network
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ibinn.flows.base import Isometry, check_dtype, check_input
-from ibinn.precision import as_default, autocast_off, full_precision
+from ibinn.flows.precision import as_default, autocast_off, full_precision
 
 
 class DCTPool(Isometry):

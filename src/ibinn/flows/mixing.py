@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ibinn.flows.base import Back, Bijection, Isometry, check_channels, check_dtype, check_input
-from ibinn.flows.fused import Mix, call, is_cheap, is_plain, scale_and_shift_gradients, scaled
-from ibinn.precision import as_default, autocast_off, full_precision
+from ibinn.flows.fast.fused import Mix, call, is_cheap, is_plain, scale_and_shift_gradients, scaled
+from ibinn.flows.precision import as_default, autocast_off, full_precision
 
 NARROW = 4  # channels up to which several pixels are mixed in one row
 LEAST_VARIANCE = 1e-4  # of a principal component, as a share of the mean one

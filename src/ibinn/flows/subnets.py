@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ibinn.flows.batch_norm import BatchNorm
-from ibinn.flows.fused import is_plain
+from ibinn.flows.fast.batch_norm import BatchNorm
+from ibinn.flows.fast.fused import is_plain
 
 ENOUGH = 8  # images for which folding, done anew each time, pays
 

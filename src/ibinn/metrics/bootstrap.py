@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ibinn._types import Floats
 from ibinn.metrics.roc import Ranks
 
-Floats = NDArray[np.float64]
 RESAMPLES = 500
 
 

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ibinn.metrics.classification import Labels, check
-
-Floats = NDArray[np.float64]
+from ibinn._types import Floats, Labels
+from ibinn.metrics.classification import check
 
 # 0, 1, ..., 5, 15, ..., 95, 96, ..., 100 hundredths: narrow where most probabilities lie.
 EDGES = np.concatenate([np.arange(5), np.arange(5, 95, 10), np.arange(95, 101)]) / 100

@@ -1,10 +1,8 @@
 """A classifier's answers against the labels: one number per input, (N,); the metric is their mean."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
+from ibinn._types import Floats, Labels
 
 
 def wrong(log_q_y: Floats, y: Labels) -> Floats:

@@ -9,9 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibinn.metrics.conformal import without_nan
-
-Floats = NDArray[np.float64]
+from ibinn._types import Floats
 
 
 class Counts(NamedTuple):
@@ -76,3 +74,15 @@ def fpr95(inlier: ArrayLike, outlier: ArrayLike) -> float:
 def fpr95_of(counts: Counts) -> float:
     false_alarms, detected = roc_curve_of(counts)
     return float(false_alarms[np.searchsorted(detected, 0.95 - 1e-12)])
+
+
+def without_nan(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """values as float64; ValueError if any is NaN."""
+    array = np.asarray(values, dtype=np.float64)
+    n_nan = int(np.count_nonzero(np.isnan(array)))
+    if n_nan:
+        raise ValueError(
+            f"{name} holds {n_nan} NaN among {array.size} values, which have no rank; leave these inputs out, "
+            f"or give them the score inf (strangest)"
+        )
+    return array

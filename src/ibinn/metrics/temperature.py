@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ibinn._types import Floats
 from ibinn.metrics.classification import check
 
-Floats = NDArray[np.float64]
 FARTHEST = 100.0  # from 1, either way
 LOWEST = -1e4  # of a log-probability, in nats: one of 0 has no finite loss at any temperature
 

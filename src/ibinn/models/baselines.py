@@ -14,9 +14,9 @@ from ibinn.flows.base import Bijection
 from ibinn.flows.coupling import SubnetFactory
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import Squeeze
+from ibinn.flows.precision import full_precision
 from ibinn.models.architectures import image_stages
-from ibinn.models.classifier import Answers
-from ibinn.precision import full_precision
+from ibinn.models.output import Output
 
 
 class SoftmaxClassifier(nn.Module):
@@ -43,10 +43,10 @@ class SoftmaxClassifier(nn.Module):
         """log q(y|x) (B, K), and None: there is no density."""
         return F.log_softmax(self.logits(x), dim=1), None
 
-    def answers(self, x: Tensor) -> Answers:
+    def output(self, x: Tensor) -> Output[Tensor]:
         """log q(y|x) and the energy; nothing that needs a density."""
         logits = self.logits(x)
-        return Answers(logits.log_softmax(1), -logits.logsumexp(1))
+        return Output(logits.log_softmax(1), -logits.logsumexp(1))
 
     def log_q_y_given_x(self, x: Tensor) -> Tensor:
         """log q(y|x), (B, K)."""
@@ -112,10 +112,10 @@ class VIB(SoftmaxClassifier):
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
         return self.decode(*self.code(x)), None
 
-    def answers(self, x: Tensor) -> Answers:
+    def output(self, x: Tensor) -> Output[Tensor]:
         """The energy is that of the mean code."""
         m, log_s = self.code(x)
-        return Answers(self.decode(m, log_s), -full_precision(self.readout(m)).logsumexp(1))
+        return Output(self.decode(m, log_s), -full_precision(self.readout(m)).logsumexp(1))
 
 
 class Residual(nn.Module):

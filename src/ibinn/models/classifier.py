@@ -2,27 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from ibinn.flows.base import Bijection
+from ibinn.flows.precision import full_precision
 from ibinn.mixture import GaussianMixture
-from ibinn.precision import full_precision
-
-
-class Answers(NamedTuple):
-    """What a model says about B inputs, in nats; the last two only with a density.
-
-    log_q_y (B, K); energy (B,) = -logsumexp of the logits; log_q_x (B,); sq_distance (B,) = |z - mu|^2 to the
-    mean of the likeliest class.
-    """
-
-    log_q_y: Tensor
-    energy: Tensor
-    log_q_x: Tensor | None = None
-    sq_distance: Tensor | None = None
+from ibinn.models.output import Output
 
 
 class GenerativeClassifier(nn.Module):
@@ -46,18 +34,18 @@ class GenerativeClassifier(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """log q(y|x) (B, K) and log q(x) (B,), from one pass."""
-        answers = self.answers(x)
-        assert answers.log_q_x is not None
-        return answers.log_q_y, answers.log_q_x
+        output = self.output(x)
+        assert output.log_q_x is not None
+        return output.log_q_y, output.log_q_x
 
-    def answers(self, x: Tensor) -> Answers:
+    def output(self, x: Tensor) -> Output[Tensor]:
         """forward's, and what the OoD scores need beside it."""
         z, log_det = self.encode(x)
         logits, mu = self.mixture.logits(z), full_precision(self.mixture.mu)
         log_sum = logits.logsumexp(1)
         sq_distance = (full_precision(z) - mu[logits.argmax(1)]).square().sum(1)
         log_q_x = log_sum + self.mixture.log_q_origin(z) + log_det
-        return Answers(logits.log_softmax(1), -log_sum, log_q_x, sq_distance)
+        return Output(logits.log_softmax(1), -log_sum, log_q_x, sq_distance, z)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x (B, ...) -> z (B, D), log|det dz/dx| (B,)."""

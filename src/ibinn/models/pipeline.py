@@ -1,22 +1,20 @@
 """Preprocessing and model in one: levels or rows in, log q(y|x) and the log-density in those units out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ibinn.data.code_length import code_lengths
-from ibinn.data.dataset import Array
+from ibinn._types import Array, Floats, Progress
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.metrics.likelihood import bits_per_dim, bits_per_dim_plugin
-from ibinn.metrics.ood import Evidence
-from ibinn.models.classifier import Answers, evaluation_mode
+from ibinn.models.classifier import evaluation_mode
 from ibinn.models.methods import Classifier
+from ibinn.models.output import Output, concatenated, to_arrays
 
 Preprocess = ImagePreprocess | TablePreprocess
-Floats = NDArray[np.float64]
 
 
 class Pipeline(nn.Module):
@@ -52,41 +50,31 @@ class Pipeline(nn.Module):
         """raw (B, ...) -> v, each input with a noise of its own, as in training."""
         return self.normalised(self.preprocess.add_noise(self.preprocess.to_units(raw), generator))[0]
 
-    def forward(self, raw: Array | Tensor, draw: int = 0) -> Answers:
-        """What the model says about raw (B, ...), log q(x) in raw units."""
+    def forward(self, raw: Array | Tensor, draw: int = 0) -> Output[Tensor]:
+        """The model's output for raw (B, ...), log q(x) in raw units."""
         v, log_det = self.prepared(raw, draw)
-        answers = self.model.answers(v)
-        if answers.log_q_x is None:
-            return answers
-        return answers._replace(log_q_x=answers.log_q_x + log_det + self.preprocess.log_scale)
+        output: Output[Tensor] = self.model.output(v)
+        if output.log_q_x is None:
+            return output
+        return replace(output, log_q_x=output.log_q_x + log_det + self.preprocess.log_scale)
 
     @torch.no_grad()
-    def outputs(
+    def predict(
         self,
         raw: Array,
         draw: int = 0,
         batch_size: int = 500,
-        progress: Callable[[int, int | None], None] | None = None,
-    ) -> Evidence:
-        """Of all of raw (N, ...), in evaluation mode; without the code lengths."""
-        batches: list[list[Floats | None]] = []
+        progress: Progress | None = None,
+        with_z: bool = False,
+    ) -> Output[Floats]:
+        """The output for all of raw (N, ...), in evaluation mode."""
+        parts = []
         with evaluation_mode(self):
             for start, chunk in chunks(raw, batch_size):
-                answers = self(chunk, draw)
-                batches.append([None if a is None else a.cpu().double().numpy() for a in answers])
+                parts.append(to_arrays(self(chunk, draw), with_z))
                 if progress:
                     progress(start + len(chunk), len(raw))
-        joined = [None if part[0] is None else np.concatenate(part) for part in zip(*batches, strict=True)]
-        return Evidence(*joined)  # type: ignore[arg-type]
-
-    def evidence(
-        self, raw: Array, batch_size: int = 500, progress: Callable[[int, int | None], None] | None = None
-    ) -> Evidence:
-        """All that the OoD scores need of raw (N, ...)."""
-        outputs = self.outputs(raw, 0, batch_size, progress)
-        if not isinstance(self.preprocess, ImagePreprocess):
-            return outputs
-        return outputs._replace(code_length=code_lengths(raw, self.preprocess.levels))
+        return concatenated(parts)
 
     @torch.no_grad()
     def noisy_log_q_x(self, raw: Array, batch_size: int = 500, seed: int = 0) -> Floats:
@@ -98,7 +86,7 @@ class Pipeline(nn.Module):
                 x = preprocess.to_units(chunk)
                 eps = torch.from_numpy(rng.standard_normal(tuple(x.shape)))
                 v, log_det = self.normalised(x + preprocess.sigma * eps.to(x))
-                log_q_v = self.model.answers(v).log_q_x
+                log_q_v = self.model.output(v).log_q_x
                 assert log_q_v is not None
                 values.append((log_q_v + log_det + preprocess.log_scale).cpu().double().numpy())
         return np.concatenate(values)

@@ -4,8 +4,8 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ibinn.checkpoint import RunError
-from ibinn.files import MODEL
+from ibinn.run import MODEL
+from ibinn.run.trained import RunError
 
 if TYPE_CHECKING:
     from ibinn.estimator import IBINNClassifier

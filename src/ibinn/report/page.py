@@ -9,7 +9,7 @@ from html import escape
 from ibinn import __version__
 from ibinn.report.captions import CAPTIONS, Caption
 from ibinn.report.css import CSS
-from ibinn.report.words import (
+from ibinn.report.text import (
     METHODS,
     OOD_SETS,
     SCORES,

@@ -12,12 +12,10 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from ibinn.checkpoint import RunError, read_config
+from ibinn._system import write_whole
+from ibinn._types import Array
 from ibinn.config import GAMMA_METHODS, ConfigError
-from ibinn.data.dataset import Array
-from ibinn.data.sources import KNOWN
-from ibinn.exploration import read_arrays, write_arrays
-from ibinn.files import CONFIG, HISTORY, RESULTS, write_whole
+from ibinn.data.known import KNOWN
 from ibinn.report.figures import draw_calibration, draw_roc, draw_score_histograms, draw_training
 from ibinn.report.page import render_page
 from ibinn.report.pictures import draw_interpolations, draw_sample_sets, draw_samples, draw_trajectory
@@ -32,7 +30,11 @@ from ibinn.report.tables import (
     to_markdown,
     with_printed,
 )
-from ibinn.results import Results, read_results, write_results
+from ibinn.run import CONFIG, HISTORY, RESULTS
+from ibinn.run.arrays import read_arrays, write_arrays
+from ibinn.run.folder import read_config
+from ibinn.run.results import Results, read_results, write_results
+from ibinn.run.trained import RunError
 
 PAGE, FIGURES = "report.html", "figures"
 RUN_FIGURES = (

@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox
 from matplotlib.typing import LegendLocType
 from numpy.typing import NDArray
 
-from ibinn.files import write_whole
+from ibinn._system import write_whole
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; wine and olive for more than eight.
 COLOURS = (

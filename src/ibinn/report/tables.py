@@ -16,9 +16,9 @@ from itertools import groupby, pairwise
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from ibinn.report import printed
-from ibinn.report.printed import DISCRIMINATIVE, GENERATIVE, IB_INN, NLL, NLL_FIXED, ONLY_X, ONLY_Y, PRINTED
-from ibinn.report.words import CONTROLS
+from ibinn.report import paper as printed
+from ibinn.report.paper import DISCRIMINATIVE, GENERATIVE, IB_INN, NLL, NLL_FIXED, ONLY_X, ONLY_Y, PRINTED
+from ibinn.report.text import CONTROLS
 
 Run = Mapping[str, Any]  # a results.json
 

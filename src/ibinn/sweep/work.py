@@ -13,8 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
+from ibinn._system import lock
 from ibinn.config import ConfigError, parse_toml
-from ibinn.files import CONFIG, MODEL, RESULTS, lock
+from ibinn.run import CONFIG, MODEL, RESULTS
 from ibinn.sweep.plan import Planned
 
 State = Literal["waiting", "running", "elsewhere", "done", "failed", "stopped"]

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ibinn._system import chosen_device
 from ibinn.config import ConfigError
 from ibinn.models.methods import Objective
-from ibinn.precision import chosen_device
 
 TO_ANSWER = timedelta(minutes=3)  # of a process that has died one hears at once
 TO_READ = timedelta(hours=24)  # while one process reads the data, the others wait

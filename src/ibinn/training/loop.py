@@ -17,19 +17,18 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from ibinn._types import Rows
 from ibinn.config import Precision, Recipe
 from ibinn.data.batches import Batches
 from ibinn.data.draws import Part
-from ibinn.flows.batch_norm import set_group
+from ibinn.flows.fast.batch_norm import set_group
 from ibinn.models.methods import Losses, Objective
 from ibinn.training.distributed import ALONE, Team, answering
 from ibinn.training.recipes import make_optimizer, rate_factor, set_learning_rate
 
-Rows = NDArray[np.int64]
 BAD_STEPS = 10  # non-finite ones in a row, after which the run goes back
 GO_BACKS = 3
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
+from ibinn.formats import clock
 from ibinn.training.loop import Position
-from ibinn.units import clock
 
 LIVE_SECONDS, PLAIN_SECONDS = 0.2, 30.0  # between two lines within an epoch
 

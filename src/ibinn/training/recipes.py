@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ibinn.checkpoint import FORMAT
 from ibinn.config import ConfigError, Network, Recipe, RunConfig, Size, has_ramp, nearest, parse_value
 from ibinn.data import augment
 from ibinn.data.dataset import Dataset
 from ibinn.mixture import GaussianMixture
 from ibinn.models.architectures import LARGEST_ROTATION, PAPER
+from ibinn.run.folder import FORMAT
 
 SMALL = Network(
     blocks=(8, 8),

@@ -1,0 +1,1 @@
+"""Out-of-distribution inputs: scores, p-values, sets."""
