@@ -237,6 +237,8 @@ def convert(kind: Any, value: Any, where: str) -> Any:
         inner = arguments[:-1] * len(value) if arguments[-1] is Ellipsis else arguments
         if len(inner) == len(value):
             return tuple(convert(k, v, where) for k, v in zip(inner, value, strict=True))
+    if origin is dict and isinstance(value, dict):
+        return {convert(arguments[0], k, where): convert(arguments[1], v, where) for k, v in value.items()}
     if kind is Path and isinstance(value, str):
         return Path(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -247,6 +249,8 @@ def convert(kind: Any, value: Any, where: str) -> Any:
 
 
 def convert_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in kinds:  # JSON has it, TOML has not
+        return None
     for kind in kinds:
         if kind is not type(None):
             try:

@@ -1,4 +1,4 @@
-"""What an evaluation found: results.json of a run folder.
+"""The numbers of an evaluation: results.json of a run folder, written and read back as one type.
 
 Shares are in percent, entropies and log-likelihoods in nats. None where a method has no such number.
 """
@@ -6,14 +6,13 @@ Shares are in percent, entropies and log-likelihoods in nats. None where a metho
 import dataclasses
 import json
 import math
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-import numpy as np
-
 from ibinn._system import write_whole
-from ibinn.config import GAMMA_METHODS
+from ibinn.config import ConfigError, Method, Size, build
 from ibinn.metrics.calibration import MIN_COUNT
 from ibinn.run import RESULTS
 from ibinn.run.trained import RunError
@@ -21,58 +20,145 @@ from ibinn.run.trained import RunError
 Interval = tuple[float | None, float | None]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
+class Floor:
+    """Mean and 95th percentile of a calibration error that a perfectly calibrated model would show, in percent."""
+
+    mean: float | None
+    p95: float | None
+
+
+@dataclass(frozen=True)
+class Bin:
+    """One bin of the calibration curve. Shares are from 0 to 1, and None in a bin with too few pairs.
+
+    share is the share of pairs whose class is the true one, share_low to share_high its bootstrap interval, and
+    floor_low to floor_high where a perfectly calibrated model would lie.
+    """
+
+    low: float
+    high: float
+    n: int
+    share: float | None
+    share_low: float | None
+    share_high: float | None
+    floor_low: float | None
+    floor_high: float | None
+
+
+@dataclass(frozen=True)
 class Calibration:
-    """In percent. floor: mean and 95th percentile of what a perfectly calibrated model would show."""
+    """Calibration errors in percent, and their floors by name."""
 
     ece: float | None = None
     mce: float | None = None
     ice: float | None = None
     geo_mean: float | None = None
     top_label_ece: float | None = None
-    floor: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
-    bins: list[dict[str, float | int | None]] = dataclasses.field(default_factory=list)
+    floor: dict[str, Floor] = field(default_factory=dict)
+    bins: tuple[Bin, ...] = ()
     min_count: int = MIN_COUNT
     n_left_out: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Scaled:
-    """What changes when the answers are scaled by the temperature that fits the validation split."""
+@dataclass(frozen=True)
+class Rescaled:
+    """What changes when log q(y|x) is divided by the temperature that fits the validation split."""
 
     temperature: float
     nll_y: float | None = None
     brier: float | None = None
-    calibration: Calibration = dataclasses.field(default_factory=Calibration)
+    calibration: Calibration = field(default_factory=Calibration)
 
 
-@dataclasses.dataclass(frozen=True)
-class Outliers:
-    """One set of strange inputs; auroc, fpr95 and detected_at_alpha by score. bh: see `false_discoveries`."""
+@dataclass(frozen=True)
+class FalseDiscoveries:
+    """Benjamini and Hochberg over test and OoD inputs together, in percent.
+
+    fdr is the rate asked for, found the share of OoD inputs flagged, false the share of the flagged that are not
+    OoD.
+    """
+
+    fdr: float
+    found: float
+    false: float | None
+
+
+@dataclass(frozen=True)
+class OodResult:
+    """One OoD set against the test set; auroc, fpr95 and detected_at_alpha by score."""
 
     n: int
     entropy_increase: float | None
     auroc: dict[str, float]
     fpr95: dict[str, float]
     detected_at_alpha: dict[str, float | None]
-    bh: dict[str, float | None]
+    bh: FalseDiscoveries
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
+class Information:
+    """CI(X, Z_E) and CI(Y, Z_E), in nats."""
+
+    ci_xz: float | None = None
+    ci_yz: float | None = None
+
+
+@dataclass(frozen=True)
+class RescaledIntervals:
+    """Those of the numbers of `Rescaled`."""
+
+    nll_y: Interval | None = None
+    brier: Interval | None = None
+    calibration: dict[str, Interval] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OodIntervals:
+    """Those of the numbers of an `OodResult`."""
+
+    entropy_increase: Interval | None = None
+    auroc: dict[str, Interval] = field(default_factory=dict)
+    fpr95: dict[str, Interval] = field(default_factory=dict)
+    detected_at_alpha: dict[str, Interval] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """95 % bootstrap intervals over the inputs, each under the name that its number has in `Results`."""
+
+    error: Interval | None = None
+    nll_y: Interval | None = None
+    brier: Interval | None = None
+    entropy: Interval | None = None
+    loss_x: Interval | None = None
+    bits_per_dim: Interval | None = None
+    bits_per_dim_paper_convention: Interval | None = None
+    information: dict[str, Interval] = field(default_factory=dict)
+    calibration: dict[str, Interval] = field(default_factory=dict)
+    scaled: RescaledIntervals = field(default_factory=RescaledIntervals)
+    false_alarm_rate: dict[str, Interval] = field(default_factory=dict)
+    false_alarm_rate_by_class: dict[str, Interval] = field(default_factory=dict)
+    ood: dict[str, OodIntervals] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Results:
-    """What results.json holds. gamma is the one in the loss, "inf" for only L_Y; score names the headline score.
+    """All numbers of one run. gamma is the one in the loss: 1 / D for class-NLL, None for plain classifiers.
 
-    n_without_answer counts the test inputs to which the model gave no numbers; they are errors, and not in the
-    calibration. intervals: 95 % bootstrap intervals over the test inputs (and the strange ones), by the path to a
-    number.
+    levels is None for tables. noise and sigma are those of the density, None where there is none. n_draws is the
+    number of draws of the noise that bits/dim is a mean over. n_without_answer counts test inputs whose numbers
+    were not finite; they count as errors. score is the headline score. false_alarm_rate is the share of the test
+    set with p <= alpha, by score, and by class for class-conditional p-values of the headline score.
+    ood_left_out says why an OoD set was left out.
     """
 
-    method: str
-    gamma: float | str | None
+    method: Method
+    gamma: float | None
     dataset: str
-    size: str
+    size: Size
     seed: int
-    classes: list[str]
+    classes: tuple[str, ...]
     levels: int | None
     n_dims: int
     n_parameters: int
@@ -94,58 +180,50 @@ class Results:
     n_draws: int
     n_without_answer: int
     calibration: Calibration
-    scaled: Scaled
+    scaled: Rescaled
     score: str
     alpha: float
     false_alarm_rate: dict[str, float | None]
     false_alarm_rate_by_class: dict[str, float | None]
-    ood: dict[str, Outliers]
+    ood: dict[str, OodResult]
     ood_left_out: dict[str, str]
-    information: dict[str, float | None]
+    information: Information
     throughput: float
-    intervals: dict[str, Interval]
+    intervals: Intervals = field(default_factory=Intervals)
 
 
-def finite_or_none(value: float | np.floating[Any] | None) -> float | None:
-    return float(value) if value is not None and math.isfinite(value) else None
+def to_json(results: Results) -> dict[str, Any]:
+    """Plain dicts and lists. JSON has no infinity, so gamma = inf is written as text."""
+    values = dataclasses.asdict(results)
+    return values | {"gamma": "inf" if results.gamma == math.inf else results.gamma}
+
+
+def from_json(values: Any, where: str) -> Results:
+    """Results from what `to_json` gave; ConfigError for anything missing, unknown or of another type."""
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} holds no results")
+    return build(Results, values | ({"gamma": math.inf} if values.get("gamma") == "inf" else {}), where)
 
 
 def write_results(folder: Path, results: Results) -> None:
-    write_whole(folder / RESULTS, json.dumps(dataclasses.asdict(results), indent=2, allow_nan=False) + "\n")
+    write_whole(folder / RESULTS, json.dumps(to_json(results), indent=2, allow_nan=False) + "\n")
 
 
-def read_results(folder: Path) -> dict[str, Any]:
-    """The content of a run's results.json; RunError where there is none, or one of another version."""
-    path = folder / RESULTS
+def read_results(folder: Path) -> Results:
+    """The results of a run; RunError where there are none, or some of another version."""
+    path, again = folder / RESULTS, f"make it again with: ibinn evaluate {quote(str(folder))}"
     if not path.is_file():
         raise RunError(f"{folder} holds no {RESULTS}; make it with: ibinn evaluate {quote(str(folder))}")
     try:
-        results = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise RunError(
-            f"{path} is damaged; make it again with: ibinn evaluate {quote(str(folder))}"
-        ) from error
-    if not isinstance(results, dict) or not has_fields(results):
-        raise RunError(
-            f"{path} is of another version; make it again with: ibinn evaluate {quote(str(folder))}"
-        )
-    return results
+        raise RunError(f"{path} is damaged; {again}") from error
+    try:
+        return from_json(values, str(path))
+    except ConfigError as error:
+        raise RunError(f"{path} is of another version; {again}") from error
 
 
-def has_fields(results: dict[str, Any]) -> bool:
-    """Whether results that were read have the fields that reports need, each of its kind."""
-    if not {field.name for field in dataclasses.fields(Results)} <= results.keys():
-        return False
-    number, mapping = (int, float, type(None)), (dict,)
-    kinds: dict[str, tuple[type, ...]] = {
-        **dict.fromkeys(
-            ("error", "nll_y", "bits_per_dim", "bits_per_dim_paper_convention", "sigma", "levels"), number
-        ),
-        **dict.fromkeys(("ood", "information", "intervals", "false_alarm_rate", "calibration"), mapping),
-        **dict.fromkeys(("method", "dataset", "size", "score"), (str,)),
-        "classes": (list,),
-        "seed": (int,),
-    }
-    known_gamma = results["gamma"] in (None, "inf") or isinstance(results["gamma"], int | float)
-    swept = results["method"] not in GAMMA_METHODS or results["gamma"] is not None
-    return known_gamma and swept and all(isinstance(results[name], kind) for name, kind in kinds.items())
+def finite_or_none(value: float | None) -> float | None:
+    """JSON has no NaN and no infinity."""
+    return float(value) if value is not None and math.isfinite(value) else None
