@@ -5,10 +5,14 @@ BIN := .venv/bin
 # Two at a time, with a thread each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test check format soak bench results docs clean
+.PHONY: demo quick test check format soak bench results docs clean
 
 demo: .venv/installed
 	$(BIN)/ibinn demo
+
+# About a minute: lint, types and the fast tests.
+quick: check
+	$(PYTEST) -m "not slow"
 
 test: check
 	$(PYTEST)
