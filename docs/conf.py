@@ -15,7 +15,7 @@ release = version = ibinn.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 source_suffix = {".md": "markdown"}
 
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["dollarmath", "html_image"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
