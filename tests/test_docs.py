@@ -1,4 +1,4 @@
-"""What README and docs show: programs run as pasted, commands with small budgets."""
+"""README and docs: programs run as pasted, commands run with small budgets, docstrings become tables."""
 
 import re
 import shlex
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tyro
+from docstrings import as_rst
 from PIL import Image
 from sklearn.datasets import load_iris
 
@@ -125,3 +126,68 @@ def test_the_commands_run_one_after_the_other(place, tmp_path, monkeypatch, own_
         assert exit_code(words[1:]) in (0, 3 if "--fail" in words else 0), f"{page}: {line}"
         n_run += 1
     assert n_run > 12
+
+
+DOCSTRING = """log q(y|x) of a batch; see `loss_y`.
+
+    log q(y|x) = z . mu_y
+
+Parameters
+----------
+z : (N, D)
+    Latent vectors,
+    in `float64`.
+mu_y, phi : (K, D)
+
+Returns
+-------
+(N, K)
+    In nats.
+
+Examples
+--------
+>>> f(**{"mu_y": 1})
+1
+"""
+
+RST = """log q(y\\|x) of a batch; see ``loss_y``.
+
+::
+
+    log q(y|x) = z . mu_y
+
+
+.. rubric:: Parameters
+
+.. list-table::
+   :class: docstring
+   :widths: auto
+
+   * - ``z``
+     - (N, D)
+     - Latent vectors,
+       in ``float64``.
+   * - ``mu_y, phi``
+     - (K, D)
+     -
+
+
+.. rubric:: Returns
+
+.. list-table::
+   :class: docstring
+   :widths: auto
+
+   * - (N, K)
+     - In nats.
+
+
+.. rubric:: Examples
+
+>>> f(**{"mu_y": 1})
+1
+"""
+
+
+def test_docstrings_become_tables_code_and_escaped_text():
+    assert "\n".join(as_rst(DOCSTRING.splitlines())).strip() == RST.strip()
