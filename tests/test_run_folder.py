@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from helpers.trainings import trained, two_moons
@@ -153,7 +154,12 @@ def test_both_writers_give_one_format(folders, tmp_path, writer):
     assert run.classes.dtype.kind == ("U" if writer == "train" else "i")
     x = two_moons().train.x[:20]
     clf = IBINNClassifier.load(folders / writer)
-    np.testing.assert_array_equal(clf.predict(x), run.classes[run.pipeline.predict(x).log_q_y.argmax(1)])
+    assert hasattr(clf, "feature_names_in_") == run.has_named_columns
+    if run.has_named_columns:
+        x = pandas.DataFrame(x, columns=["u", "v"])
+    np.testing.assert_array_equal(
+        clf.predict(x), run.classes[run.pipeline.predict(np.asarray(x)).log_q_y.argmax(1)]
+    )
     save_run(tmp_path / "again", run)
     for name in ("config.toml", "model.safetensors", "README.md"):
         assert (tmp_path / "again" / name).read_bytes() == (folders / writer / name).read_bytes()

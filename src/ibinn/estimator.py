@@ -555,8 +555,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_strays = sum(int(strays(part).sum()) for part in parts) if self.form_.is_images else 0
         if n_strays > n_samples / 2:
             warnings.warn(
-                f"{n_strays} of {n_samples} samples are far outside the range of pixels and are clipped: the inverse "
-                f"of this network grows without bound away from the data; use a temperature below {temperature:g}",
+                f"{n_strays} of {n_samples} samples are far outside the range of pixels and are clipped: far "
+                f"from the data the inverse of this network is unbounded; use a temperature below {temperature:g}",
                 stacklevel=2,
             )
         raw = np.concatenate([clipped(self.run_.pipeline, part) for part in parts])
@@ -664,7 +664,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> import ibinn
         >>> from sklearn.datasets import load_digits
         >>> evidence = ibinn.load_pretrained("digits").evidence(load_digits().images[0], "0", "8")
-        >>> evidence.values.shape, round(evidence.values.sum(), 1), round(evidence.difference, 1)
+        >>> evidence.values.shape, round(float(evidence.values.sum()), 1), round(evidence.difference, 1)
         ((8, 8, 1), 7.1, 7.1)
         """
         raw = self._one(x)

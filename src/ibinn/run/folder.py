@@ -1,8 +1,8 @@
 """The run folder: config.toml, model.safetensors and README.md (the model card). No pickle.
 
 `ibinn train` and `IBINNClassifier.save` write the same format. model.safetensors holds all tensors of
-preprocessing and network and the calibration scores. Its metadata hold everything else, so this file alone is enough
-to use the model. A checksum covers the whole file.
+preprocessing and network and the calibration scores. Its metadata hold everything else, so this file alone is
+enough to use the model. A checksum covers the whole file.
 """
 
 import contextlib
