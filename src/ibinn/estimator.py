@@ -61,7 +61,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     batch_size : int or None, default=None
         Examples per step. None takes the recipe's.
     priors : "uniform", sequence of K floats or None, default=None
-        Class weights p(y), in the order of `classes_`. None takes the frequencies in the data.
+        Class weights p(y): equal ones, or one per class in the order of `classes_`. None takes the frequencies in
+        the data.
     levels : int, default=256
         Number of values that a pixel can have. Ignored for rows.
     pixel_max : float or None, default=None
@@ -426,14 +427,11 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         raw = self._raw(X)
         output, reference = judge(self.run_, raw), self.run_.reference
+        score = reference.headline
         if not per_class:
-            return output.p_values[reference.headline]
-        return mondrian_p_values(
-            hardly_less(output.scores[reference.headline]),
-            output.log_q_y.argmax(1),
-            reference.calibration[reference.headline],
-            reference.calibration_class,
-        )
+            return output.p_values[score]
+        values, groups = hardly_less(output.scores[score]), output.log_q_y.argmax(1)
+        return mondrian_p_values(values, groups, reference.calibration[score], reference.calibration_class)
 
     def is_typical(self, X: Any, alpha: float = 0.05) -> NDArray[np.bool_]:
         """Whether each input is typical of the training data.

@@ -16,15 +16,7 @@ from ibinn.run.trained import RunError
 
 ARRAYS = "evaluation.npz"
 # What NumPy raises for a damaged file, depending on where the damage is.
-DAMAGE = (
-    ValueError,
-    TypeError,
-    EOFError,
-    zipfile.BadZipFile,
-    zlib.error,
-    NotImplementedError,
-    RuntimeError,
-)
+DAMAGE = (ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, Array]) -> None:

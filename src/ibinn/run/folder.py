@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +31,6 @@ from ibinn.run import CARD, CONFIG, HISTORY, MODEL
 from ibinn.run.card import model_card
 from ibinn.run.trained import Run, RunError
 
-T = TypeVar("T")
 FORMAT = 2  # of the run folder
 CHECKSUM_BYTES = 32
 NO_CHECKSUM = "0" * 2 * CHECKSUM_BYTES  # stands in the place of the checksum while it is computed
@@ -51,7 +50,6 @@ def save_run(folder: Path, run: Run) -> None:
         Its classes must be numbers or texts.
     """
     check_saveable(run.classes)
-    folder.mkdir(parents=True, exist_ok=True)
     # Training holds a lock on config.toml, which replacing the file would undo.
     if not (folder / CONFIG).is_file() or (folder / CONFIG).read_text(encoding="utf-8") != to_toml(
         run.config
@@ -186,7 +184,7 @@ def stored_reference(tensors: Mapping[str, Tensor], about: dict[str, Any], n_dim
     )
 
 
-def with_prefix(prefix: str, named: Mapping[str, T]) -> dict[str, T]:
+def with_prefix(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
     """The entries named PREFIX.NAME, by NAME."""
     start = f"{prefix}."
     return {name.removeprefix(start): value for name, value in named.items() if name.startswith(start)}
@@ -257,19 +255,17 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         checksum, _, text = header["__metadata__"]["ibinn"].partition(" ")
         about: dict[str, Any] = json.loads(text)
-        check_format(path, about.pop("format"))
+        found = about.pop("format")
         blank = content.replace(checksum.encode(), NO_CHECKSUM.encode(), 1)
-        if checksum_of(blank) != checksum.encode():
-            raise RunError(
-                f"{path} is damaged: its checksum is wrong; restore it from a copy, or delete it"
-            )
-        return load(content), about
-    except RunError:
-        raise
+        tensors = load(content)
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise RunError(
             f"{path} is damaged or was not written by ibinn; restore it from a copy, or delete it"
         ) from error
+    check_format(path, found)
+    if checksum_of(blank) != checksum.encode():
+        raise RunError(f"{path} is damaged: its checksum is wrong; restore it from a copy, or delete it")
+    return tensors, about
 
 
 def checksum_of(content: bytes) -> bytes:

@@ -66,17 +66,8 @@ class Run:
         facts: dict[str, Any],
     ) -> Self:
         """A run whose inputs have the form of the data set, and whose classes are texts."""
-        names = dataset.feature_names
-        return cls(
-            config,
-            pipeline,
-            dataset_form(dataset),
-            np.array(dataset.class_names),
-            reference,
-            facts,
-            names,
-            names is not None,
-        )
+        form, classes, names = dataset_form(dataset), np.array(dataset.class_names), dataset.feature_names
+        return cls(config, pipeline, form, classes, reference, facts, names, names is not None)
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
