@@ -88,7 +88,7 @@ def left_out_class() -> list[dict[str, float]]:
     for seed in range(SEEDS):
         for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(x[known], y[known]):
             model = IBINNClassifier(random_state=seed).fit(x[known[train]], y[known[train]])
-            p, p_strange = model.typicality(x[known[test]]), model.typicality(strange)
+            p, p_strange = model.p_values(x[known[test]]), model.p_values(strange)
             rows.append(
                 {
                     "auroc": 100

@@ -47,7 +47,7 @@ def main() -> None:
 
         seconds = {"network": best(network)}
     seconds["predict_proba"] = best(lambda: model.predict_proba(x))
-    seconds["typicality"] = best(lambda: model.typicality(x))
+    seconds["typicality"] = best(lambda: model.p_values(x))
     rows = []
     for name, value in seconds.items():
         row = {"name": name, "per_s": N / value, "outside": 100 * (1 - seconds["network"] / value)}

@@ -47,7 +47,7 @@ def main() -> None:
     model = IBINNClassifier(gamma=4.0, epochs=options.epochs, random_state=0).fit(x_train, y_train)
     print(f"{100 * model.score(x_test, y_test):.1f} % of {len(y_test)} new embeddings are told right")
 
-    p_test, p_strange = model.typicality(x_test), model.typicality(strange)
+    p_test, p_strange = model.p_values(x_test), model.p_values(strange)
     print(f"flagged at p <= 0.05: {100 * np.mean(p_test <= 0.05):.1f} % of new ones like these, ", end="")
     print(f"{100 * np.mean(p_strange <= 0.05):.1f} % of the strange ones")
 

@@ -33,7 +33,7 @@ def main() -> None:
     model = IBINNClassifier(epochs=options.epochs, random_state=0).fit(x[train], grower[train])
     print(f"{100 * model.score(x[test], grower[test]):.0f} % of {len(test)} new wines are told right")
 
-    p_known, p_third = model.typicality(x[test]), model.typicality(x[grower == "Carlo"])
+    p_known, p_third = model.p_values(x[test]), model.p_values(x[grower == "Carlo"])
     print(f"flagged at p <= 0.05: {100 * np.mean(p_known <= 0.05):.0f} % of the known growers' new wines,")
     print(f"                      {100 * np.mean(p_third <= 0.05):.0f} % of the third grower's")
     usual = np.argsort(p_third)[len(p_third) // 2]

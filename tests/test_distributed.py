@@ -94,7 +94,7 @@ def test_one_process_writes(together):
     assert [{*saw["wrote"].values()} for saw in seen] == [{True}, {False}]
     for name in CASES | UNLIKE:
         there = {path.name for path in (together / name).iterdir()}
-        assert there == {"config.toml", "history.jsonl", "model.safetensors"}
+        assert there == {"README.md", "config.toml", "history.jsonl", "model.safetensors"}
 
 
 def test_batch_norms_share_their_statistics(together):

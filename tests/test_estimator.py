@@ -1,10 +1,10 @@
 """The estimator: scikit-learn's own checks and tools, arrays of all forms, coverage, files that are refused."""
 
-import json
 import pickle
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -26,6 +26,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from ibinn import IBINNClassifier, IBINNOutlierDetector
 from ibinn.data.dataset import DataError
 from ibinn.data.inputs import InputForm
+from ibinn.run.folder import read_tensors, write_tensors
 from ibinn.run.trained import RunError
 
 pytestmark = pytest.mark.filterwarnings(
@@ -98,7 +99,7 @@ def test_copies_answer_alike(tmp_path, iris, on_iris, through):
         joblib.dump(on_iris, tmp_path / "model")
         copy = joblib.load(tmp_path / "model")
     assert_array_equal(copy.predict_proba(iris[0]), on_iris.predict_proba(iris[0]))
-    assert_array_equal(copy.typicality(iris[0]), on_iris.typicality(iris[0]))
+    assert_array_equal(copy.p_values(iris[0]), on_iris.p_values(iris[0]))
 
 
 def test_the_detector_has_scikit_learns_signs(iris):
@@ -121,7 +122,7 @@ def test_the_detector_has_scikit_learns_signs(iris):
 def test_answers_do_not_depend_on_company(iris, on_iris):
     x = iris[0]
     order = np.random.default_rng(0).permutation(len(x))
-    for ask in (on_iris.predict_proba, on_iris.score_samples, on_iris.typicality):
+    for ask in (on_iris.predict_proba, on_iris.score_samples, on_iris.p_values):
         whole = ask(x)
         assert_allclose(ask(x[order]), whole[order], atol=1e-7, rtol=1e-7)
         assert_allclose(np.concatenate([ask(row[None]) for row in x[:9]]), whole[:9], atol=1e-7, rtol=1e-7)
@@ -284,7 +285,7 @@ def test_samples_are_like_their_class(iris, on_iris):
     told = on_iris.explain(x[0])
     first, second = sorted(told.posterior, key=lambda name: -told.posterior[name])[:2]
     assert on_iris.evidence(x[0], first, second).values.shape == (4,)  # names of integer classes will do
-    with pytest.raises(ValueError, match="one input"):
+    with pytest.raises(ValueError, match="takes one input"):
         on_iris.explain(x[:2])
 
 
@@ -326,7 +327,7 @@ def test_a_class_of_wine_that_was_left_out_is_flagged():
     known = y < 2
     train, test = train_test_split(np.flatnonzero(known), test_size=0.3, random_state=0, stratify=y[known])
     model = IBINNClassifier(epochs=10, random_state=0).fit(x[train], y[train])
-    p, p_new = model.typicality(x[test]), model.typicality(x[y == 2])
+    p, p_new = model.p_values(x[test]), model.p_values(x[y == 2])
     assert roc_auc_score(np.r_[p > 2, p_new < 2], -np.r_[p, p_new]) > 0.9
     assert np.median(p_new) <= 0.05
     assert (p <= 0.05).mean() < 0.2
@@ -334,10 +335,25 @@ def test_a_class_of_wine_that_was_left_out_is_flagged():
 
 def test_p_values_by_class(digit_arrays, on_digits):
     x = digit_arrays[0][900:1000]
-    p = on_digits.typicality(x, per_class=True)
+    p = on_digits.p_values(x, per_class=True)
     called = on_digits.run_.reference.calibration_class
     for value, k in zip(p, on_digits.predict(x), strict=True):
         assert value * ((called == k).sum() + 1) == pytest.approx(round(value * ((called == k).sum() + 1)))
+
+
+def test_scores_are_higher_for_stranger_inputs_and_their_ranks_are_the_p_values(digit_arrays, on_digits):
+    x = digit_arrays[0][900:940]
+    x = np.concatenate([x, 16 - x])
+    scores, p = on_digits.ood_scores(x), on_digits.p_values(x)
+    reference = on_digits.run_.reference
+    assert {*scores} == {*reference.calibration}
+    for name, values in scores.items():
+        assert values.shape == (80,), name
+    headline = scores[reference.headline]
+    assert np.median(headline[40:]) > np.median(headline[:40])
+    calibration = reference.calibration[reference.headline]
+    n_as_strange = (calibration >= headline[:, None] - 1e-6).sum(1)
+    assert_allclose(p, (1 + n_as_strange) / (1 + len(calibration)))
 
 
 def test_few_samples_make_p_values_coarse(iris):
@@ -353,7 +369,7 @@ def test_few_samples_make_p_values_coarse(iris):
 def test_too_few_and_unfitted(iris):
     x, y = iris
     with pytest.raises(NotFittedError):
-        IBINNClassifier().typicality(x)
+        IBINNClassifier().p_values(x)
     with pytest.raises(ValueError, match="too few"):
         IBINNClassifier(**FEW).fit(x[48:52], y[48:52])
     with pytest.raises(ValueError, match="1 class"):
@@ -374,8 +390,8 @@ def test_data_frames_keep_their_columns(tmp_path, iris):
         assert_array_equal(one.predict(frame), model.predict(frame))
         with pytest.raises(ValueError, match="feature names"):
             one.predict(frame[["b", "a", "c", "d"]])
-        assert one.explain(frame[:1]).p_value == model.typicality(frame[:1])[0]
-        assert one.explain(frame.iloc[0]).p_value == model.typicality(frame[:1])[0]
+        assert one.explain(frame[:1]).p_value == model.p_values(frame[:1])[0]
+        assert one.explain(frame.iloc[0]).p_value == model.p_values(frame[:1])[0]
         assert one.interpolate(frame.iloc[0], frame.iloc[1]).shape == (9, 4)
 
 
@@ -439,16 +455,18 @@ def test_a_saved_model_answers_alike_and_is_the_same_bytes(tmp_path, digit_array
     again = IBINNClassifier.load(tmp_path / "a")
     again.save(tmp_path / "b")
     names = sorted(p.name for p in (tmp_path / "a").iterdir())
-    assert names == ["README.md", "config.toml", "estimator.json", "model.safetensors"]
+    assert names == ["README.md", "config.toml", "model.safetensors"]
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     x = digit_arrays[0][900:950]
     assert_array_equal(again.predict_proba(x), on_digits.predict_proba(x))
-    assert_array_equal(again.typicality(x), on_digits.typicality(x))
+    assert_array_equal(again.p_values(x), on_digits.p_values(x))
     assert again.get_params() == on_digits.get_params() | {"settings": list(TINY)}
     card = (tmp_path / "a" / "README.md").read_text()
-    for expected in ("error", "720 examples", "10 classes", "held-out", "No p-value is below"):
-        assert expected in card
+    facts = on_digits.run_.facts
+    for number in (facts["n_train"], facts["n_calibration"], f"{facts['held_out']['error']:.2f}"):
+        assert str(number) in card
+    assert "10 classes: 0, 1, 2" in card
 
 
 @pytest.fixture
@@ -461,8 +479,14 @@ def test_a_model_may_be_saved_again_but_not_over_something_else(tmp_path, folder
     on_iris.save(folder)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("all of it")
-    with pytest.raises(RunError, match="another folder"):
-        on_iris.save(tmp_path / "other")
+    (tmp_path / "trained").mkdir()
+    for file in (*folder.iterdir(), Path("history.jsonl")):
+        (tmp_path / "trained" / file.name).write_bytes(file.read_bytes() if file.exists() else b"")
+    for name in ("other", "trained"):
+        before = sorted(path.read_bytes() for path in (tmp_path / name).iterdir())
+        with pytest.raises(RunError, match="another folder"):
+            on_iris.save(tmp_path / name)
+        assert sorted(path.read_bytes() for path in (tmp_path / name).iterdir()) == before
 
 
 def tampered(path):
@@ -471,14 +495,20 @@ def tampered(path):
     path.write_bytes(content)
 
 
-def newer(path):
-    about = json.loads(path.read_text())
-    path.write_text(json.dumps(about | {"format": about["format"] + 1}))
+def rewritten(**changes):
+    """A model file with other metadata and the checksum that belongs to them."""
+
+    def harm(path):
+        tensors, about = read_tensors(path)
+        write_tensors(path, tensors, about | changes)
+
+    return harm
 
 
-def other_labels(path):
-    about = json.loads(path.read_text())
-    path.write_text(json.dumps(about | {"classes": [1, 2]}))
+def without_classes(path):
+    tensors, about = read_tensors(path)
+    del about["classes"]
+    write_tensors(path, tensors, about)
 
 
 class Bomb:
@@ -487,21 +517,21 @@ class Bomb:
 
 
 REFUSED = {
-    "tampered tensors": ("model.safetensors", tampered),
-    "missing tensors": ("model.safetensors", lambda path: path.unlink()),
-    "missing settings": ("estimator.json", lambda path: path.unlink()),
-    "newer": ("estimator.json", newer),
-    "other labels": ("estimator.json", other_labels),
-    "pickled tensors": ("model.safetensors", lambda path: path.write_bytes(pickle.dumps(Bomb()))),
-    "torch's pickle": ("model.safetensors", lambda path: torch.save({"a": Bomb()}, path)),
-    "pickled settings": ("estimator.json", lambda path: path.write_bytes(pickle.dumps(Bomb()))),
-    "no JSON object": ("estimator.json", lambda path: path.write_text("[1]")),
+    "tampered": tampered,
+    "missing": lambda path: path.unlink(),
+    "newer": rewritten(format=99),
+    "without classes": without_classes,
+    "fewer classes": rewritten(classes=[1, 2]),
+    "unknown parameter": rewritten(parameters={"no_such_parameter": 1}),
+    "pickle": lambda path: path.write_bytes(pickle.dumps(Bomb())),
+    "torch's pickle": lambda path: torch.save({"a": Bomb()}, path),
+    "plain JSON": lambda path: path.write_text("[1]"),
 }
 
 
-@pytest.mark.parametrize(("name", "harm"), REFUSED.values(), ids=REFUSED)
-def test_what_is_damaged_or_foreign_is_refused_and_no_code_runs(folder, capfd, name, harm):
-    harm(folder / name)
+@pytest.mark.parametrize("harm", REFUSED.values(), ids=REFUSED)
+def test_what_is_damaged_or_foreign_is_refused_and_no_code_runs(folder, capfd, harm):
+    harm(folder / "model.safetensors")
     with pytest.raises(RunError) as error:
         IBINNClassifier.load(folder)
     assert "\n" not in str(error.value)

@@ -130,7 +130,7 @@ def test_mistakes_are_told_in_a_line(tmp_path, digits_folder, capsys, monkeypatc
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         cases = [
-            ([str(tmp_path / "nothing")], "is no run folder"),
+            ([str(tmp_path / "nothing")], "is not a run folder"),
             ([str(digits_folder), "--port", str(port)], "or --port"),
             ([str(digits_folder), "--port", "99999"], "or --port"),
             ([str(digits_folder), "--host", "no.such.host.invalid"], "cannot listen on"),

@@ -34,7 +34,7 @@ from ibinn.inference.sentences import chance, in_so_many, verdict
 from ibinn.ood.conformal import conformal_p_values, smallest_p_value
 from ibinn.ood.drift import DRIFTS, drifted, usual_drifts
 from ibinn.pretrained import pretrained_folder
-from ibinn.run.folder import load_model
+from ibinn.run.folder import load_run
 
 
 @pytest.fixture(scope="module")
@@ -271,8 +271,8 @@ def test_a_model_without_its_data_shows_its_own_samples(tmp_path, capsys):
 
 def test_samples_that_leave_the_range_of_pixels_are_not_on_the_map(digits):
     """Away from the data the inverse of the CIFAR-10 model grows without bound."""
-    saved = load_model(pretrained_folder("cifar10"))
-    pipeline, mixture = saved.run.pipeline, saved.run.pipeline.model.mixture
+    run = load_run(pretrained_folder("cifar10"))
+    pipeline, mixture = run.pipeline, run.pipeline.model.mixture
 
     def share(temperature):
         y, generator = torch.arange(20) % 10, torch.Generator().manual_seed(0)
@@ -280,19 +280,19 @@ def test_samples_that_leave_the_range_of_pixels_are_not_on_the_map(digits):
 
     calm = calm_temperature(pipeline)
     assert share(calm) <= 0.5 < share(calm + 0.1)
-    part = own_samples(saved, n=20).part
+    part = own_samples(run, n=20).part
     assert 0 < len(part) < 20
-    explorer = Explorer(saved, pretrained_folder("cifar10"), Inputs(part, "samples"))
+    explorer = Explorer(run, pretrained_folder("cifar10"), Inputs(part, "samples"))
     assert explorer.about.temperature == calm < 1 == digits.about.temperature
     with torch.no_grad():
         mixture.mu.fill_(1e9)  # nothing can be drawn from it
     assert calm_temperature(pipeline) == 0.1
-    assert len((none := own_samples(saved, n=20)).part) == 0
-    assert Explorer(saved, pretrained_folder("cifar10"), none).about.n_inputs == 0
+    assert len((none := own_samples(run, n=20)).part) == 0
+    assert Explorer(run, pretrained_folder("cifar10"), none).about.n_inputs == 0
 
 
 def test_a_resnet_without_its_data_has_no_inputs(resnet, capsys):
-    assert len(own_samples(resnet.saved).part) == 0
+    assert len(own_samples(resnet.run).part) == 0
     explorer = opened(
         resnet.folder, Explore(resnet.folder, device="cpu")
     )  # 400 digits are not the known set

@@ -385,8 +385,8 @@ def test_a_jpeg_of_many_scans_is_refused(asked):
 def test_names_that_json_cannot_hold(digits_folder, tmp_path, digits):
     odd = tmp_path / "r\udce9n"
     shutil.copytree(digits_folder, odd)
-    run = dataclasses.replace(digits.run, class_names=("\udce9", "\udce8", *"23456789"))
-    explorer = Explorer(digits.saved._replace(run=run), odd, digits.inputs)
+    run = dataclasses.replace(digits.run, classes=np.array(["\udce9", "\udce8", *"23456789"]))
+    explorer = Explorer(run, odd, digits.inputs)
     ask = client(explorer)
     about = ask.get("/api/about").json()
     assert about["name"] == "r\\udce9n"
@@ -410,7 +410,7 @@ def test_an_evaluation_of_another_version_is_told_of(digits, tmp_path, name):
     results = json.loads((digits.folder / "results.json").read_text()) | DAMAGES[name]
     (tmp_path / "results.json").write_text(json.dumps(results))
     shutil.copy(digits.folder / "evaluation.npz", tmp_path)
-    answer = client(Explorer(digits.saved, tmp_path, digits.inputs)).get("/api/quality")
+    answer = client(Explorer(digits.run, tmp_path, digits.inputs)).get("/api/quality")
     assert answer.status_code == 200
     assert "ibinn evaluate" in answer.json()["missing"]
 
@@ -425,7 +425,7 @@ def test_damaged_scores_are_told_of(digits, tmp_path_factory, data):
     shutil.copy(digits.folder / "results.json", folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert client(Explorer(digits.saved, folder, digits.inputs)).get("/api/quality").status_code == 200
+        assert client(Explorer(digits.run, folder, digits.inputs)).get("/api/quality").status_code == 200
 
 
 OPERATIONS = [

@@ -36,7 +36,7 @@ from ibinn.models.output import TENSORS, Output
 from ibinn.ood.complexity import code_lengths
 from ibinn.ood.conformal import conformal_p_values
 from ibinn.ood.scores import hardly_less, observe, ood_scores, p_values
-from ibinn.run.folder import default_dtype, form_of
+from ibinn.run.folder import default_dtype
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "serve_onnx.py"
 
@@ -75,7 +75,7 @@ class Exported:
     def __init__(self, name, folder):
         data, settings = CASES[name]
         self.folder, self.run = folder, trained(folder / "run", data(), epochs=2, **settings)
-        self.form = FORMS.get(name, form_of(self.run))
+        self.form = FORMS.get(name, self.run.form)
         self.graphs = {}
         if data is few_digits:
             x, strange = (

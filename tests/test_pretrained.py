@@ -1,10 +1,10 @@
 """The models that come with the package: whole, small, and as good as results/ says."""
 
-import hashlib
 import json
 import shutil
 import warnings
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -18,15 +18,16 @@ from sklearn.datasets import load_digits
 
 import ibinn
 from ibinn.cli import main
+from ibinn.config import Pretrained
 from ibinn.data.known import load
 from ibinn.evaluation import read_test, splits_of
 from ibinn.inference.latent import strays
 from ibinn.ood.scores import observe
-from ibinn.pretrained import HERE, SUMS, load_pretrained, pretrained_folder
+from ibinn.pretrained import MODELS_FOLDER, load_pretrained, pretrained_folder
 from ibinn.run.folder import load_run
 from ibinn.run.trained import RunError
 
-NAMES = sorted({line.split()[1].split("/")[0] for line in (HERE / SUMS).read_text().splitlines()})
+NAMES = get_args(Pretrained)
 pytestmark = pytest.mark.usefixtures("own_places")
 
 
@@ -42,14 +43,14 @@ def test_a_model_is_whole_small_and_answers(name):
         warnings.simplefilter("ignore")  # most of cifar10's are clipped
         x, y = clf.sample(20)
     assert clf.predict(x).shape == y.shape == (20,)
-    p = clf.typicality(x)
+    p = clf.p_values(x)
     assert ((p > 0) & (p <= 1)).all()
     assert torch.get_default_dtype() == torch.float64  # loading changes nothing
 
 
-def test_samples_that_leave_the_range_of_pixels_are_told():
+def test_samples_outside_the_range_of_pixels_give_a_warning():
     clf = load_pretrained("cifar10", "cpu")
-    with pytest.warns(UserWarning, match=r"8 of 8 samples lie far outside .*; a temperature below 9 keeps"):
+    with pytest.warns(UserWarning, match=r"8 of 8 samples .* below 9"):
         x, _ = clf.sample(8, temperature=9)
     assert (x.shape, x.dtype) == ((8, 32, 32, 3), np.uint8)
     clf.sample(8, temperature=0.1)
@@ -57,7 +58,7 @@ def test_samples_that_leave_the_range_of_pixels_are_told():
     assert strays(x[:, None, None]).tolist() == [False] * 2 + [True] * 4
 
 
-def test_digits_are_told_as_well_as_published():
+def test_digits_are_classified_as_well_as_published():
     run, digits = load_run(pretrained_folder("digits")), load("digits")
     test = read_test(run, digits)
     error = 100 * np.mean(run.pipeline.predict(test.x).log_q_y.argmax(1) != test.y)
@@ -68,24 +69,27 @@ def test_digits_are_told_as_well_as_published():
     clf = ibinn.load_pretrained("digits")
     images = load_digits().images.astype(np.uint8)
     assert (clf.predict(images) == load_digits().target.astype(str)).mean() > 0.97
-    assert np.mean(clf.typicality(16 - images) <= 0.05) > 0.9
+    assert np.mean(clf.p_values(16 - images) <= 0.05) > 0.9
 
 
-def test_an_unknown_name_and_a_damaged_file_are_told(tmp_path, monkeypatch, capsys):
-    with pytest.raises(RunError, match=r"no pretrained model 'cats'; there are .*digits"):
+def test_an_unknown_name_and_a_damaged_file_are_errors(tmp_path, monkeypatch, capsys):
+    with pytest.raises(RunError, match=r"'cats'.*digits"):
         load_pretrained("cats")
-    shutil.copytree(HERE, tmp_path / "copy", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    monkeypatch.setattr("ibinn.pretrained.HERE", tmp_path / "copy")
+    shutil.copytree(MODELS_FOLDER, tmp_path / "copy", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    monkeypatch.setattr("ibinn.pretrained.MODELS_FOLDER", tmp_path / "copy")
     file = tmp_path / "copy" / "digits" / "model.safetensors"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(RunError, match="damaged; install ibinn again"):
+    with pytest.raises(RunError, match="damaged"):
         load_pretrained("digits")
     with pytest.raises(SystemExit) as end:
         main(["explore", "--pretrained", "digits", "--no-browser"])
     assert end.value.code == 2
-    assert "install ibinn again" in capsys.readouterr().err
+    assert "damaged" in capsys.readouterr().err
+    file.unlink()
+    with pytest.raises(RunError, match="missing"):
+        load_pretrained("digits")
 
 
 def test_the_page_of_a_pretrained_model_opens_without_its_data():
@@ -122,9 +126,3 @@ def test_half_precision_keeps_rotations_and_has_p_values_of_its_own(tmp_path):
     assert_allclose(np.sort(run.reference.calibration["nll"]), np.sort(nll))
     with pytest.raises(AssertionError):
         assert_allclose(np.sort(whole.reference.calibration["nll"]), np.sort(nll))
-
-
-def test_sums_are_those_of_sha256sum():
-    for line in (HERE / SUMS).read_text().splitlines():
-        total, file = line.split("  ")
-        assert hashlib.sha256((HERE / file).read_bytes()).hexdigest() == total

@@ -126,7 +126,7 @@ def test_mistakes_are_one_sentence(tmp_path, capsys):
     assert "must be an integer" in refused(*same[:2], "--set", "recipe.epochs=many", capsys=capsys)
     assert "is no setting" in refused(*same[:2], "--set", "learning_rate=1", capsys=capsys)
     assert "gamma is -1.0 but must be 0 or more" in refused(*same[:2], "--gamma", -1, capsys=capsys)
-    assert "is no run folder" in refused("evaluate", tmp_path, capsys=capsys)
+    assert "is not a run folder" in refused("evaluate", tmp_path, capsys=capsys)
     assert "epochs is 0" in refused(*same[:2], "--epochs", 0, capsys=capsys)
     np.savez(tmp_path / "t.npz", x=two_moons().train.x, y=two_moons().train.y)
     other = ["train", "digits", "--out", tmp_path / "other"]

@@ -96,7 +96,7 @@ def test_an_exit_code_for_atypical_inputs(tmp_path, capsys, iris_run):
         main(["predict", str(folder), odd, "--alpha", "0.1", "--fail"])
     assert caught.value.code == 3
     assert "150 of 150 inputs are atypical" in capsys.readouterr().err
-    usual = npz(tmp_path / "usual.npz", x[model.typicality(x) > 0.1][:5])
+    usual = npz(tmp_path / "usual.npz", x[model.p_values(x) > 0.1][:5])
     assert "0 of 5" in run(capsys, "predict", folder, usual, "--alpha", "0.1", "--fail").err
 
 
@@ -209,7 +209,7 @@ def test_mistakes_are_one_line(tmp_path, capsys, digits_run, iris_run):
     assert "was trained on" in fails(capsys, "predict", folder, wide)
     assert "alpha" in fails(capsys, "predict", folder, good, "--alpha", "2")
     assert "fdr" in fails(capsys, "predict", folder, good, "--fdr", "2")
-    assert "no run folder" in fails(capsys, "predict", tmp_path / "empty", good)
+    assert "not a run folder" in fails(capsys, "predict", tmp_path / "empty", good)
     assert "no files" in fails(capsys, "predict", folder)
     assert "say which one" in fails(capsys, "explain", folder, good)
     assert "the last row" in fails(capsys, "explain", folder, f"{good}:7")

@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: arrays in; classes, probabilities, densities, p-values and samples out."""
+"""The scikit-learn estimators: arrays in; classes, probabilities, densities, p-values and samples out."""
 
 import operator
 import warnings
@@ -30,7 +30,7 @@ from ibinn.models.classifier import GenerativeClassifier
 from ibinn.models.pipeline import chunks
 from ibinn.ood.conformal import mondrian_p_values, prediction_sets, warn_if_coarse
 from ibinn.ood.scores import hardly_less
-from ibinn.run.folder import Saved, load_model, save_model
+from ibinn.run.folder import check_free, load_run, save_run
 from ibinn.run.trained import Run, RunError
 from ibinn.training.loop import Stopped, Watcher
 from ibinn.training.progress import Lines
@@ -41,17 +41,79 @@ MANY_IMAGES = 20_000  # colour ones, from which on the larger network pays
 
 
 class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that also knows the density of its inputs, and says when one is unlike the training data.
+    """A classifier that also models the density of its inputs and detects atypical ones.
 
-    Rows (N, D), or images (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels. Rows are computed in
-    float64, images in float32. A tenth of the examples, more where there are few, is kept for choosing the best
-    epoch, and as much for the p-values.
+    An invertible network maps each input to a latent vector, where every class is a Gaussian. It is trained with
+    the information bottleneck loss, which weighs the density of the inputs against the accuracy of the classes.
 
-    gamma: the knob between density (0) and classes (inf). size: tiny, small, base or paper; by default what suits
-    the data. epochs, batch_size: by default the recipe's. priors: class weights p(y) in the order of classes_;
-    None takes those of the data, "uniform" equal ones. levels, pixel_max: what the pixels of images mean: so many
-    values from 0 to pixel_max, inferred with a notice where it is None. settings: others, as in
-    ("recipe.learning_rate=0.001", "network.dense_blocks=4"). verbose=1 prints progress.
+    `fit` takes rows (N, D), or images (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels. Rows are
+    computed in float64, images in float32. A tenth of the examples, or more if there are few, is held out to
+    select the best epoch, and as many to calibrate the p-values.
+
+    Parameters
+    ----------
+    gamma : float, default=1.0
+        Weight of the classes against the density: 0 learns the density alone, inf the classes alone.
+    size : {"tiny", "small", "base", "paper"} or None, default=None
+        Size of the network. None chooses by the data.
+    epochs : int or None, default=None
+        Number of passes over the training set. None takes the recipe's.
+    batch_size : int or None, default=None
+        Examples per step. None takes the recipe's.
+    priors : "uniform", sequence of K floats or None, default=None
+        Class weights p(y): equal ones, or one per class in the order of `classes_`. None takes the frequencies in
+        the data.
+    levels : int, default=256
+        Number of values that a pixel can have. Ignored for rows.
+    pixel_max : float or None, default=None
+        The largest pixel value; the smallest is 0. None infers it from X, with a warning if it is not certain.
+        Ignored for rows.
+    settings : sequence of str, default=()
+        Other settings of the network and the recipe, such as "recipe.learning_rate=0.001" or
+        "network.dense_blocks=4".
+    device : {"auto", "cpu", "cuda", "mps"}, default="auto"
+        Where to compute. "auto" takes a GPU if there is one.
+    precision : {"float32", "bf16"}, default="float32"
+        Number format of the network's layers during training.
+    constant_memory : bool, default=False
+        Recompute activations during training instead of storing them. Slower, with less memory.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the splits, the initial weights, the training and of `sample`.
+    verbose : int, default=0
+        1 prints the progress of the training.
+
+    Attributes
+    ----------
+    classes_ : array of shape (K,)
+        The labels, sorted.
+    run_ : Run
+        The trained model with its settings and calibration scores.
+    form_ : InputForm
+        Layout, shape and pixel range of the inputs.
+    history_ : list of dict
+        Losses and errors of each epoch. Empty for a loaded model.
+    n_features_in_ : int
+        Number of values per input.
+    feature_names_in_ : array of shape (n_features_in_,)
+        Column names of X, if it had any.
+
+    See Also
+    --------
+    IBINNOutlierDetector : The same model as a scikit-learn outlier detector.
+    load_pretrained : Classifiers that come with the package.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from ibinn import IBINNClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = IBINNClassifier(epochs=2, random_state=0).fit(X, y)
+    >>> clf.predict(X[::60])
+    array([0, 1, 2])
+    >>> bool(clf.score(X, y) > 0.9)
+    True
+    >>> clf.is_typical(X[:1] + 50)  # an iris half a metre large
+    array([False])
     """
 
     def __init__(
@@ -171,12 +233,52 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # Classes
 
     def predict(self, X: Any) -> Array:
-        """The likeliest class of each input, (N,)."""
+        """Predict the class of each input.
+
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Inputs of the form that `fit` had.
+
+        Returns
+        -------
+        array of shape (N,)
+            The class with the largest probability. Ties go to the first class.
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> from sklearn.datasets import load_digits
+        >>> ibinn.load_pretrained("digits").predict(load_digits().images[5:8])
+        array(['5', '6', '7'], dtype='<U1')
+        """
         best = self._log_q_y(X).argmax(1)
         return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any, priors: Literal["uniform"] | Sequence[float] | None = None) -> Floats:
-        """q(y|x), (N, K), in the order of classes_; with other class weights than in training if given."""
+        """Class probabilities q(y|x).
+
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Inputs of the form that `fit` had.
+        priors : "uniform", sequence of K floats or None, default=None
+            Class weights p(y) to use instead of those of the training, by Bayes' rule.
+
+        Returns
+        -------
+        array of shape (N, K)
+            Probabilities in the order of `classes_`.
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> from sklearn.datasets import load_digits
+        >>> clf = ibinn.load_pretrained("digits")
+        >>> clf.predict_proba(load_digits().images[:2])[:, :2].round(1)
+        array([[1. , 0. ],
+               [0. , 0.9]])
+        """
         log_q_y = self._log_q_y(X)
         check_priors(priors)
         if priors is not None:
@@ -187,11 +289,52 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(q / q.sum(1, keepdims=True))
 
     def predict_log_proba(self, X: Any) -> Floats:
-        """log q(y|x), (N, K)."""
+        """Logarithms of the class probabilities.
+
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Inputs of the form that `fit` had.
+
+        Returns
+        -------
+        array of shape (N, K)
+            log q(y|x) in the order of `classes_`.
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> from sklearn.datasets import load_digits
+        >>> ibinn.load_pretrained("digits").predict_log_proba(load_digits().images[:2]).shape
+        (2, 10)
+        """
         return self._log_q_y(X)
 
     def predict_set(self, X: Any, alpha: float = 0.1) -> NDArray[np.bool_]:
-        """Which classes cannot be excluded, (N, K): the true one is among them with probability >= 1 - alpha."""
+        """Prediction sets that contain the true class with probability 1 - alpha or more.
+
+        The guarantee holds on average over new data like the training data. A set can be empty.
+
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Inputs of the form that `fit` had.
+        alpha : float, default=0.1
+            The share of inputs whose set may miss the true class.
+
+        Returns
+        -------
+        bool array of shape (N, K)
+            True for the classes in the set, in the order of `classes_`.
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> from sklearn.datasets import load_digits
+        >>> clf = ibinn.load_pretrained("digits")
+        >>> clf.predict_set(load_digits().images[:3]).sum(1)
+        array([1, 1, 1])
+        """
         log_q_y, scores = self._log_q_y(X), self.run_.reference.label_scores
         warn_if_coarse(len(scores), alpha)
         return prediction_sets(log_q_y, scores, alpha)
@@ -203,43 +346,169 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # Densities and p-values
 
     def score_samples(self, X: Any) -> Floats:
-        """log q(x), (N,), in nats and in the units of X; of padded images, that of the padded one."""
+        """Log-density of each input.
+
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Inputs of the form that `fit` had.
+
+        Returns
+        -------
+        array of shape (N,)
+            log q(x) in nats, in the units of X. For images that the network pads, the density of the padded image.
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> from sklearn.datasets import load_digits
+        >>> X = load_digits().images[:2]
+        >>> ibinn.load_pretrained("digits").score_samples(X).round()
+        array([-86., -97.])
+        """
         raw = self._raw(X)
         log_q_x = self.run_.pipeline.predict(raw).log_q_x
         assert log_q_x is not None
         return log_q_x + self.form_.log_scale
 
-    def typicality(self, X: Any, per_class: bool = False) -> Floats:
-        """p-values in (0, 1], (N,): small for inputs unlike the training data.
+    def ood_scores(self, X: Any) -> dict[str, Floats]:
+        """Out-of-distribution scores of each input.
 
-        Of new data like that, at most a share alpha gets p <= alpha. per_class=True compares each input with
-        those of the same predicted class, so that this holds in each class, if with coarser p-values; p is 1
-        where no calibration input was taken for that class.
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Inputs of the form that `fit` had.
+
+        Returns
+        -------
+        dict of str to array of shape (N,)
+            Scores by name, higher for stranger inputs. `p_values` uses the score `run_.reference.headline`.
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> from sklearn.datasets import load_digits
+        >>> X = load_digits().images[:1]
+        >>> clf = ibinn.load_pretrained("digits")
+        >>> scores, inverted = clf.ood_scores(X), clf.ood_scores(16 - X)
+        >>> sorted(scores)[:4]
+        ['class_typicality', 'combined', 'complexity', 'energy']
+        >>> inverted["combined"] > scores["combined"]
+        array([ True])
+        """
+        return dict(judge(self.run_, self._raw(X)).scores)
+
+    def p_values(self, X: Any, per_class: bool = False) -> Floats:
+        """Conformal p-value of each input, small for inputs unlike the training data.
+
+        On average at most a share alpha of new data like the training data has p <= alpha.
+
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Inputs of the form that `fit` had.
+        per_class : bool, default=False
+            Compare each input with the calibration inputs of the same predicted class only. The guarantee then
+            holds within each class, but the p-values are coarser. p is 1 for a class without calibration inputs.
+
+        Returns
+        -------
+        array of shape (N,)
+            p-values in (0, 1].
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> from sklearn.datasets import load_digits
+        >>> X = load_digits().images[:1]
+        >>> clf = ibinn.load_pretrained("digits")
+        >>> clf.p_values(X).round(2), clf.p_values(16 - X).round(2)
+        (array([0.33]), array([0.01]))
         """
         raw = self._raw(X)
-        judged, reference = judge(self.run_, raw), self.run_.reference
+        output, reference = judge(self.run_, raw), self.run_.reference
+        score = reference.headline
         if not per_class:
-            return judged.p_values[reference.headline]
-        called = judged.log_q_y.argmax(1)
-        held = reference.calibration[reference.headline], reference.calibration_class
-        return mondrian_p_values(hardly_less(judged.scores[reference.headline]), called, *held)
+            return output.p_values[score]
+        values, groups = hardly_less(output.scores[score]), output.log_q_y.argmax(1)
+        return mondrian_p_values(values, groups, reference.calibration[score], reference.calibration_class)
 
     def is_typical(self, X: Any, alpha: float = 0.05) -> NDArray[np.bool_]:
-        """False, (N,), for inputs to be wary of; the share of false alarms on new data is at most alpha."""
-        p = self.typicality(X)
+        """Whether each input is typical of the training data.
+
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Inputs of the form that `fit` had.
+        alpha : float, default=0.05
+            The largest share of false alarms on new data like the training data.
+
+        Returns
+        -------
+        bool array of shape (N,)
+            True for typical inputs (p > alpha), False for atypical ones.
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> from sklearn.datasets import load_digits
+        >>> X = load_digits().images[:3]
+        >>> clf = ibinn.load_pretrained("digits")
+        >>> clf.is_typical(X), clf.is_typical(16 - X)
+        (array([ True,  True,  True]), array([False, False, False]))
+        """
+        p = self.p_values(X)
         warn_if_coarse(len(self.run_.reference.calibration_class), alpha)
         return p > alpha
 
     # The latent space
 
     def encode(self, X: Any) -> Floats:
-        """z, (N, D)."""
+        """Latent vector of each input.
+
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Inputs of the form that `fit` had.
+
+        Returns
+        -------
+        array of shape (N, D)
+            The latent vectors z.
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> from sklearn.datasets import load_digits
+        >>> ibinn.load_pretrained("digits").encode(load_digits().images[:2]).shape
+        (2, 64)
+        """
         raw, pipeline = self._raw(X), self.run_.pipeline
         parts = [encoded(pipeline, chunk).cpu().double().numpy() for _, chunk in chunks(raw, 500)]
         return np.concatenate(parts)
 
     def decode(self, Z: ArrayLike) -> Array:
-        """The input of each z (N, D), in the form of X."""
+        """Inputs of latent vectors, the inverse of `encode`.
+
+        Parameters
+        ----------
+        Z : array of shape (N, D)
+            Latent vectors.
+
+        Returns
+        -------
+        array of shape (N, ...)
+            Inputs of the form that `fit` had.
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> from sklearn.datasets import load_digits
+        >>> X = load_digits().images[:2, ..., None]
+        >>> clf = ibinn.load_pretrained("digits")
+        >>> bool((clf.decode(clf.encode(X)) == X).all())
+        True
+        """
         check_is_fitted(self)
         z = torch.as_tensor(np.asarray(Z), dtype=self.run_.pipeline.dtype).to(self.run_.pipeline.device)
         parts = [decoded(self.run_.pipeline, part) for part in torch.split(z, 500)]
@@ -248,42 +517,86 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def sample(
         self, n_samples: int = 1, y: Any = None, temperature: float = 1.0, random_state: Any = None
     ) -> tuple[Array, Array]:
-        """n new inputs in the form of X, and their classes: one class, n of them, or drawn by the class weights.
+        """Draw new inputs from the model.
 
-        temperature scales the deviation in latent space: 0 gives the centre of each class. random_state is the
-        model's own where it is None.
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of samples.
+        y : label, sequence of n_samples labels or None, default=None
+            Class of all samples, or of each. None draws the classes with their weights.
+        temperature : float, default=1.0
+            Standard deviation in latent space. 0 gives the centre of each class.
+        random_state : int, RandomState instance or None, default=None
+            Seed. None takes the classifier's `random_state`.
+
+        Returns
+        -------
+        X : array of shape (n_samples, ...)
+            Samples of the form that `fit` had.
+        y : array of shape (n_samples,)
+            Their classes.
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> X, y = ibinn.load_pretrained("digits").sample(2, "3", random_state=0)
+        >>> X.shape, X.dtype, y
+        ((2, 8, 8, 1), dtype('uint8'), array(['3', '3'], dtype='<U1'))
         """
         mixture = self._flow().mixture
         state = check_random_state(self.random_state if random_state is None else random_state)
         generator = torch.Generator(mixture.mu.device).manual_seed(int(state.randint(2**31 - 1)))
-        if n_samples < 1:
-            raise ValueError(f"n_samples is {n_samples} but must be 1 or more")
-        if y is None:
-            numbers = mixture.sample_labels(n_samples, generator)
-        else:
-            if np.shape(y) not in ((), (n_samples,)):
-                raise ValueError(
-                    f"y has shape {np.shape(y)} but {n_samples} samples need one class or as many"
-                )
-            wanted = np.broadcast_to(np.asarray(y), (n_samples,))
-            numbers = torch.from_numpy(self._numbers(wanted)).to(mixture.mu.device)
+        numbers = self._sample_classes(n_samples, y, generator)
         z = mixture.sample(numbers, temperature, generator).detach()
         parts = [unclipped(self.run_.pipeline, part) for part in torch.split(z, 500)]
-        away = sum(int(strays(part).sum()) for part in parts) if self.form_.is_images else 0
-        if away > n_samples / 2:
+        n_strays = sum(int(strays(part).sum()) for part in parts) if self.form_.is_images else 0
+        if n_strays > n_samples / 2:
             warnings.warn(
-                f"{away} of {n_samples} samples lie far outside of the range of pixels and are clipped: away from "
-                f"the data the inverse of this network grows without bound; a temperature below {temperature:g} "
-                "keeps more of them inside",
+                f"{n_strays} of {n_samples} samples are far outside the range of pixels and are clipped: far "
+                f"from the data the inverse of this network is unbounded; use a temperature below {temperature:g}",
                 stacklevel=2,
             )
         raw = np.concatenate([clipped(self.run_.pipeline, part) for part in parts])
         return self.form_.back(raw), np.asarray(self.classes_[numbers.cpu().numpy()])
 
+    def _sample_classes(self, n_samples: int, y: Any, generator: torch.Generator) -> torch.Tensor:
+        """Class numbers (n_samples,): those of y, or drawn with the class weights."""
+        mixture = self._flow().mixture
+        if n_samples < 1:
+            raise ValueError(f"n_samples is {n_samples} but must be 1 or more")
+        if y is None:
+            return mixture.sample_labels(n_samples, generator)
+        if np.shape(y) not in ((), (n_samples,)):
+            raise ValueError(f"y has shape {np.shape(y)} but must be one class or {n_samples} classes")
+        labels = np.broadcast_to(np.asarray(y), (n_samples,))
+        return torch.from_numpy(self._numbers(labels)).to(mixture.mu.device)
+
     def interpolate(self, a: Any, b: Any, steps: int = 9) -> Array:
-        """Inputs on the straight line in latent space from a to b, which are the first and the last."""
+        """Inputs on the straight line in latent space between two inputs.
+
+        Parameters
+        ----------
+        a, b : arrays of one input each
+            The first and the last input of the line.
+        steps : int, default=9
+            Number of inputs, with both ends.
+
+        Returns
+        -------
+        array of shape (steps, ...)
+            Inputs of the form that `fit` had.
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> from sklearn.datasets import load_digits
+        >>> X = load_digits().images
+        >>> ibinn.load_pretrained("digits").interpolate(X[0], X[1], steps=5).shape
+        (5, 8, 8, 1)
+        """
         if steps < 2:
-            raise ValueError(f"steps is {steps} but must be 2 or more: both ends belong to the way")
+            raise ValueError(f"steps is {steps} but must be 2 or more, to hold both ends")
         first, last = self._one(a), self._one(b)
         return self.form_.back(interpolation(self.run_.pipeline, first, last, steps))
 
@@ -293,24 +606,65 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.run_.pipeline.model
 
     def _numbers(self, labels: Array) -> NDArray[np.int64]:
-        """The place of each label in classes_; the name of a class will do."""
+        """The index of each label in classes_. A label may also be given as text."""
         known = self.classes_.tolist()
-        place: dict[Any, int] = {str(label): k for k, label in enumerate(known)}
-        place |= {label: k for k, label in enumerate(known)}
+        index: dict[Any, int] = {str(label): k for k, label in enumerate(known)}
+        index |= {label: k for k, label in enumerate(known)}
         for label in labels.tolist():
-            if label not in place:
+            if label not in index:
                 raise ValueError(f"there is no class {label!r}; the classes are {known}")
-        return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
+        return np.array([index[label] for label in labels.tolist()], dtype=np.int64)
 
-    # Decisions explained
+    # Explanations
 
     def explain(self, x: Any) -> Explanation:
-        """Why one input gets its class, and whether to trust it: numbers, and a sentence in `.text`."""
+        """Explain the class and the p-value of one input.
+
+        Parameters
+        ----------
+        x : array of one input
+            An input of the form that `fit` had, alone or in a batch of one.
+
+        Returns
+        -------
+        Explanation
+            Probabilities, log-likelihoods, p-value and nearest classes, and a summary in `.text`.
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> from sklearn.datasets import load_digits
+        >>> explanation = ibinn.load_pretrained("digits").explain(load_digits().images[0])
+        >>> max(explanation.posterior, key=explanation.posterior.get), round(explanation.p_value, 2)
+        ('0', 0.33)
+        """
         raw = self._one(x)
         return explain(self.run_, raw).in_units(self.form_.log_scale)
 
     def evidence(self, x: Any, a: Any, b: Any) -> EvidenceMap:
-        """Which values of one input speak for class a against class b, in nats; of images (H, W, C)."""
+        """Contribution of each value of one input to class a against class b.
+
+        Parameters
+        ----------
+        x : array of one input
+            An input of the form that `fit` had, alone or in a batch of one.
+        a, b : labels
+            Two classes.
+
+        Returns
+        -------
+        EvidenceMap
+            Integrated gradients of log q(a|x) - log q(b|x) in nats, from the mean of the training data to x:
+            (H, W, C) for images, (D,) for rows.
+
+        Examples
+        --------
+        >>> import ibinn
+        >>> from sklearn.datasets import load_digits
+        >>> evidence = ibinn.load_pretrained("digits").evidence(load_digits().images[0], "0", "8")
+        >>> evidence.values.shape, round(float(evidence.values.sum()), 1), round(evidence.difference, 1)
+        ((8, 8, 1), 7.1, 7.1)
+        """
         raw = self._one(x)
         first, second = (int(self._numbers(np.array([label], dtype=object))[0]) for label in (a, b))
         return evidence_map(self.run_, raw, first, second)
@@ -321,7 +675,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         x = np.asarray(x)
         x = x[None] if x.ndim == len(self.form_.shape) or self.form_.fits(x.shape) else x
         if len(x) != 1:
-            raise ValueError(f"one input is needed here, but there are {len(x)}; take X[:1]")
+            raise ValueError(f"this takes one input, but there are {len(x)}; pass X[:1]")
         raw = self.form_.raw(x)
         one: Array = np.asarray(raw if self.form_.is_images else check_array(raw))[0]
         return one
@@ -329,44 +683,100 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # Files
 
     def save(self, path: str | Path) -> None:
-        """A folder with tensors, settings and a model card; no pickle. Commands such as ibinn predict take it."""
+        """Save the model to a folder, without pickle.
+
+        The folder holds the tensors, the settings and a model card. `load` and commands such as `ibinn predict`
+        read it. The same model gives the same bytes.
+
+        Parameters
+        ----------
+        path : str or Path
+            A new or empty folder, or one where a model was saved before.
+
+        Examples
+        --------
+        >>> import tempfile, ibinn
+        >>> from pathlib import Path
+        >>> from ibinn import IBINNClassifier
+        >>> clf = ibinn.load_pretrained("digits")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     clf.save(folder)
+        ...     files = sorted(file.name for file in Path(folder).iterdir())
+        ...     again = IBINNClassifier.load(folder)
+        >>> files, again.gamma
+        (['README.md', 'config.toml', 'model.safetensors'], 1.0)
+        """
         check_is_fitted(self)
-        named = hasattr(self, "feature_names_in_")
-        save_model(Path(path), Saved(self.run_, self.form_, self.classes_, self.get_params(), named))
+        folder = Path(path)
+        check_free(folder)
+        run = replace(
+            self.run_,
+            form=self.form_,
+            classes=self.classes_,
+            # Without the seconds: the same data and seed give the same bytes.
+            facts={name: value for name, value in self.run_.facts.items() if name != "train_seconds"},
+            has_named_columns=hasattr(self, "feature_names_in_"),
+            parameters=self.get_params(),
+        )
+        save_run(folder, run)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> Self:
-        """What `save` wrote, or the run folder of ibinn train."""
-        saved = load_model(Path(path))
-        saved.run.pipeline.to(chosen_device(device, saved.form.is_images))
-        return cls.of(saved, str(path))
+        """Load a model that `save` or `ibinn train` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+            The folder of the model.
+        device : {"auto", "cpu", "cuda", "mps"}, default="auto"
+            Where to compute. "auto" takes a GPU if there is one.
+
+        Returns
+        -------
+        IBINNClassifier
+            The fitted model. The classes of a run of `ibinn train` are texts.
+
+        Examples
+        --------
+        >>> from ibinn import IBINNClassifier
+        >>> from ibinn.pretrained import pretrained_folder
+        >>> IBINNClassifier.load(pretrained_folder("digits")).classes_[:3]
+        array(['0', '1', '2'], dtype='<U1')
+        """
+        return cls.from_run(load_run(Path(path), device), str(path))
 
     @classmethod
-    def of(cls, saved: Saved, where: str) -> Self:
-        """The estimator of a model that was read from `where`."""
-        if not isinstance(saved.run.pipeline.model, GenerativeClassifier):
-            raise RunError(f"{where} holds a {saved.run.config.method}, which is no IBINNClassifier")
+    def from_run(cls, run: Run, source: str) -> Self:
+        """The estimator of a run; `source` names it in errors."""
+        if not isinstance(run.pipeline.model, GenerativeClassifier):
+            raise RunError(f"{source} holds a {run.config.method} model, which IBINNClassifier cannot use")
         try:
-            model = cls(**saved.parameters)
+            model = cls(**run.parameters or {"gamma": run.config.gamma})
         except TypeError as error:
             raise RunError(
-                f"{where} has parameters of another version of ibinn; save the model again"
+                f"{source} has parameters of another version of ibinn; save the model again"
             ) from error
-        model.run_, model.form_, model.classes_, model.history_ = saved.run, saved.form, saved.classes, []
-        model.n_features_in_ = saved.form.n_values
-        if saved.named:
-            model.feature_names_in_ = np.array(saved.run.feature_names, dtype=object)
+        model.run_, model.form_, model.classes_, model.history_ = run, run.form, run.classes, []
+        model.n_features_in_ = run.form.n_values
+        if run.has_named_columns:
+            model.feature_names_in_ = np.array(run.feature_names, dtype=object)
         return model
 
     def to_onnx(self, path: str | Path) -> None:
-        """One graph: X in; probabilities, log q(x) and p-value out."""
+        """Export the model to an ONNX file: X in; probabilities, log q(x) and p-values out.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file, ending in .onnx. Preprocessing and calibration are part of the graph.
+        """
         from ibinn.export import export_onnx
 
         check_is_fitted(self)
         export_onnx(self.run_, Path(path), self.form_)
 
     def _raw(self, X: Any) -> Array:
-        """Levels or rows of X, checked against what was learned."""
+        """Levels or rows of X, checked against what `fit` had."""
         check_is_fitted(self)
         if self.form_.is_images:
             return self.form_.raw(np.asarray(X))
@@ -379,9 +789,40 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class IBINNOutlierDetector(MetaEstimatorMixin, OutlierMixin, BaseEstimator):  # type: ignore[misc]
-    """An IBINNClassifier as a detector of outliers, with scikit-learn's signs: 1 for inliers, -1 for outliers.
+    """An IBINNClassifier as a scikit-learn outlier detector: 1 for inliers, -1 for outliers.
 
-    alpha is the share of inliers that are flagged. It learns with labels: those of the inliers' classes.
+    Unlike other detectors it needs labels: the classes of the inliers.
+
+    Parameters
+    ----------
+    classifier : IBINNClassifier or None, default=None
+        The classifier to fit a clone of. None takes the defaults.
+    alpha : float, default=0.05
+        The largest share of inliers that are flagged.
+
+    Attributes
+    ----------
+    classifier_ : IBINNClassifier
+        The fitted classifier.
+    offset_ : float
+        The p-value that separates outliers from inliers: alpha.
+    n_features_in_ : int
+        Number of values per input.
+    feature_names_in_ : array of shape (n_features_in_,)
+        Column names of X, if it had any.
+
+    See Also
+    --------
+    IBINNClassifier : Its `p_values` and `is_typical` give the same verdicts.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from ibinn import IBINNClassifier, IBINNOutlierDetector
+    >>> X, y = load_iris(return_X_y=True)
+    >>> detector = IBINNOutlierDetector(IBINNClassifier(epochs=2, random_state=0)).fit(X, y)
+    >>> detector.predict(X[:1] + 50)
+    array([-1])
     """
 
     def __init__(self, classifier: IBINNClassifier | None = None, alpha: float = 0.05) -> None:
@@ -389,33 +830,92 @@ class IBINNOutlierDetector(MetaEstimatorMixin, OutlierMixin, BaseEstimator):  # 
         self.alpha = alpha
 
     def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the classifier.
+
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Rows or images, as for `IBINNClassifier`.
+        y : array of shape (N,)
+            Classes of the inliers.
+
+        Returns
+        -------
+        IBINNOutlierDetector
+            The fitted detector.
+        """
         if y is None:
             raise ValueError(
-                "requires y to be passed, but the target y is None: the classes of the inliers"
+                "requires y to be passed, but the target y is None; pass the classes of the inliers"
             )
-        self.classifier_ = (IBINNClassifier() if self.classifier is None else clone(self.classifier)).fit(
-            X, y
-        )
+        classifier = IBINNClassifier() if self.classifier is None else clone(self.classifier)
+        self.classifier_ = classifier.fit(X, y)
         self.n_features_in_, self.offset_ = self.classifier_.n_features_in_, self.alpha
         if hasattr(self.classifier_, "feature_names_in_"):
             self.feature_names_in_ = self.classifier_.feature_names_in_
         return self
 
     def score_samples(self, X: Any) -> Floats:
-        """The p-value of each input, (N,)."""
+        """p-value of each input, lower for outliers.
+
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Inputs of the form that `fit` had.
+
+        Returns
+        -------
+        array of shape (N,)
+            p-values in (0, 1].
+        """
         check_is_fitted(self)
-        return self.classifier_.typicality(X)
+        return self.classifier_.p_values(X)
 
     def decision_function(self, X: Any) -> Floats:
-        """p - alpha: positive for inliers."""
+        """p-value minus alpha.
+
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Inputs of the form that `fit` had.
+
+        Returns
+        -------
+        array of shape (N,)
+            Positive for inliers.
+        """
         return self.score_samples(X) - self.offset_
 
     def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:
-        """fit, then predict; labels are needed here too."""
+        """Fit the classifier and predict X. Like `fit`, it needs labels.
+
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Rows or images, as for `IBINNClassifier`.
+        y : array of shape (N,)
+            Classes of the inliers.
+
+        Returns
+        -------
+        array of shape (N,)
+            1 for inliers, -1 for outliers.
+        """
         return self.fit(X, y).predict(X)
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """1 where p > alpha, else -1."""
+        """Predict whether each input is an inlier.
+
+        Parameters
+        ----------
+        X : array of shape (N, ...)
+            Inputs of the form that `fit` had.
+
+        Returns
+        -------
+        array of shape (N,)
+            1 where p > alpha, else -1.
+        """
         check_is_fitted(self)
         warn_if_coarse(len(self.classifier_.run_.reference.calibration_class), self.alpha)
         return np.where(self.decision_function(X) > 0, 1, -1)

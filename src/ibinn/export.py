@@ -31,7 +31,6 @@ from ibinn.models.output import TENSORS, Output
 from ibinn.models.pipeline import Pipeline, Preprocess
 from ibinn.ood.complexity import STEPS
 from ibinn.ood.scores import ROUNDING, TIE, Reference
-from ibinn.run.folder import form_of
 from ibinn.run.trained import Run
 
 
@@ -44,7 +43,7 @@ def export_onnx(run: Run, path: Path, form: InputForm | None = None) -> None:
     file's metadata hold class_names and input as JSON, score, n_calibration, ibinn_version.
     """
     check_path(path)
-    form = form or form_of(run)
+    form = form or run.form
     outputs = ["probabilities", "log_q_x", "p_value"]
     if not run.pipeline.model.has_density:
         outputs.remove("log_q_x")
@@ -65,7 +64,7 @@ def export_sampler_onnx(run: Run, path: Path, form: InputForm | None = None) -> 
     images, float64 for tables. The metadata hold class_names, class_weights and output as JSON, ibinn_version.
     """
     check_path(path)
-    form = form or form_of(run)
+    form = form or run.form
     model = run.pipeline.model
     if not isinstance(model, GenerativeClassifier):
         raise ValueError(

@@ -1,19 +1,16 @@
 """Explorers for the tests, and clients that ask them."""
 
-import numpy as np
 from starlette.testclient import TestClient
 
 from ibinn.explorer import schema
 from ibinn.explorer.server import make_app
 from ibinn.explorer.service import Explorer, Inputs
-from ibinn.run.folder import Saved, form_of
 
 HOME = "http://127.0.0.1:8765"
 
 
 def explorer_of(run, part, folder):
-    saved = Saved(run, form_of(run), np.array(run.class_names), {})
-    return Explorer(saved, folder, Inputs(part, "test"))
+    return Explorer(run, folder, Inputs(part, "test"))
 
 
 def client(explorer):

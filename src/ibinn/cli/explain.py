@@ -30,13 +30,13 @@ class Explain:
         from ibinn.inference.attribution import evidence_map
         from ibinn.inference.explain import explain
 
-        saved = loaded(self.run_folder, "cpu")
-        raw = read_one(self.file, saved)
-        told = explain(saved.run, raw).in_units(saved.form.log_scale)
+        run = loaded(self.run_folder, "cpu")
+        raw = read_one(self.file, run)
+        told = explain(run, raw).in_units(run.form.log_scale)
         print(json.dumps(told.to_dict(), indent=1, ensure_ascii=False) if self.json else told)
         if self.figure is not None:
             from ibinn.report.decision import explanation_figure
 
             best = sorted(range(len(told.posterior)), key=lambda k: -list(told.posterior.values())[k])
-            evidence = evidence_map(saved.run, raw, best[0], best[1])
+            evidence = evidence_map(run, raw, best[0], best[1])
             write_figure(self.figure, lambda: explanation_figure(told, raw, evidence))

@@ -21,7 +21,7 @@ from ibinn.run import MODEL
 if TYPE_CHECKING:
     from ibinn.data.dataset import Part
     from ibinn.explorer.service import Explorer
-    from ibinn.run.folder import Saved
+    from ibinn.run.trained import Run
 
 HERE = "127.0.0.1"
 MOST_OFFERED = 20
@@ -89,35 +89,35 @@ def opened(folder: Path, command: Explore) -> "Explorer":
     """The run with the inputs for its map: its test data or, where that is not at hand, its own samples."""
     from ibinn.explorer.service import Explorer, Inputs, own_samples
 
-    saved = loaded(folder, command.device)
+    run = loaded(folder, command.device)
     try:
-        return Explorer(saved, folder, Inputs(test_part(saved, command), "test"))
+        return Explorer(run, folder, Inputs(test_part(run, command), "test"))
     except (ValueError, OSError) as error:
         if command.data is not None:
             raise
         reason = one_line(error)
-    inputs = own_samples(saved)
+    inputs = own_samples(run)
     instead = (
         "so the points are drawn from the model itself" if len(inputs.part) else "so there is none to show"
     )
     why = f"The test data is not at hand, {instead} ({reason})."
     note(why)
-    return Explorer(saved, folder, inputs, (why,))
+    return Explorer(run, folder, inputs, (why,))
 
 
-def test_part(saved: "Saved", command: Explore) -> "Part":
+def test_part(run: "Run", command: Explore) -> "Part":
     from ibinn.data.known import load
     from ibinn.evaluation import read_test
     from ibinn.explorer.service import MOST_INPUTS
 
-    if saved.run.facts.get("estimator"):
+    if run.is_estimator:
         raise ValueError(
             "a saved estimator comes without its data" + "; leave --data out" * bool(command.data)
         )
-    data = command.data or saved.run.config.data
+    data = command.data or run.config.data
     with progress(f"reading {data}") as on_progress:
-        dataset = load(data, command.data_dir, saved.run.config.target, on_progress)
-    return read_test(saved.run, dataset, MOST_INPUTS)
+        dataset = load(data, command.data_dir, run.config.target, on_progress)
+    return read_test(run, dataset, MOST_INPUTS)
 
 
 def offered(folder: Path) -> Path:

@@ -24,9 +24,9 @@ class Export:
     def run(self) -> None:
         from ibinn.export import export_onnx, export_sampler_onnx
 
-        saved = loaded(self.run_folder, "cpu")
-        export_onnx(saved.run, self.file, saved.form)
+        run = loaded(self.run_folder, "cpu")
+        export_onnx(run, self.file, run.form)
         print(f"written to {self.file}")
         if self.sampler is not None:
-            export_sampler_onnx(saved.run, self.sampler, saved.form)
+            export_sampler_onnx(run, self.sampler, run.form)
             print(f"written to {self.sampler}")

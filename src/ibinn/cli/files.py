@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ibinn._types import Array
-    from ibinn.run.folder import Saved
+    from ibinn.run.trained import Run
 
 
-def is_picture(out: Path, saved: "Saved") -> bool:
+def is_picture(out: Path, run: "Run") -> bool:
     """Whether a file is to be a picture; ValueError for a kind that does not fit the data."""
-    kinds = (".png", ".pdf", ".npz") if saved.form.is_images else (".csv", ".npz")
+    kinds = (".png", ".pdf", ".npz") if run.form.is_images else (".csv", ".npz")
     if out.suffix.lower() not in kinds:
         raise ValueError(f"{out} is of no kind that fits the data; use {', '.join(kinds)}")
     return out.suffix.lower() in (".png", ".pdf")
 
 
-def write_arrays(out: Path, x: "Array", saved: "Saved", y: "Array | None") -> None:
+def write_arrays(out: Path, x: "Array", run: "Run", y: "Array | None") -> None:
     """.npz, or .csv with the columns' names."""
     from ibinn._system import write_whole
 
     if out.suffix.lower() == ".npz":
         write_whole(out, npz(x, y))
         return
-    names = [*(saved.run.feature_names or [f"x{i}" for i in range(x.shape[1])])]
+    names = [*(run.feature_names or [f"x{i}" for i in range(x.shape[1])])]
     rows = [[repr(float(v)) for v in row] for row in x]
     if y is not None:
         names, rows = [*names, "class"], [[*row, str(label)] for row, label in zip(rows, y, strict=True)]

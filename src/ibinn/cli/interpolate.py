@@ -11,7 +11,7 @@ from ibinn.cli.models import estimator_of, loaded, read_one
 
 if TYPE_CHECKING:
     from ibinn._types import Array
-    from ibinn.run.folder import Saved
+    from ibinn.run.trained import Run
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,20 @@ class Interpolate:
     """.png or .pdf (images), .npz, or .csv (tables); by default interpolation.png or interpolation.csv."""
 
     def run(self) -> None:
-        saved = loaded(self.run_folder, "cpu")
-        model = estimator_of(saved, self.run_folder)
-        a, b = (saved.form.back(read_one(name, saved)[None])[0] for name in (self.a, self.b))
+        run = loaded(self.run_folder, "cpu")
+        model = estimator_of(run, self.run_folder)
+        a, b = (run.form.back(read_one(name, run)[None])[0] for name in (self.a, self.b))
         x = model.interpolate(a, b, self.steps)
-        out = self.out or Path("interpolation.png" if saved.form.is_images else "interpolation.csv")
-        write_way(out, x, saved)
+        out = self.out or Path("interpolation.png" if run.form.is_images else "interpolation.csv")
+        write_way(out, x, run)
         print(f"written to {out}")
 
 
-def write_way(out: Path, x: "Array", saved: "Saved") -> None:
+def write_way(out: Path, x: "Array", run: "Run") -> None:
     from ibinn.report.pictures import draw_interpolations
 
-    if is_picture(out, saved):
-        images = saved.form.raw(x)
-        write_figure(out, lambda: draw_interpolations([("", images)], saved.form.levels or 256))
+    if is_picture(out, run):
+        images = run.form.raw(x)
+        write_figure(out, lambda: draw_interpolations([("", images)], run.form.levels or 256))
     else:
-        write_arrays(out, x, saved, None)
+        write_arrays(out, x, run, None)

@@ -6,25 +6,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ibinn._types import Array
     from ibinn.estimator import IBINNClassifier
-    from ibinn.run.folder import Saved
+    from ibinn.run.trained import Run
 
 
-def loaded(folder: Path, device: str) -> "Saved":
-    from ibinn._system import chosen_device
-    from ibinn.run.folder import load_model
+def loaded(folder: Path, device: str) -> "Run":
+    from ibinn.run.folder import load_run
 
-    saved = load_model(folder)
-    saved.run.pipeline.to(chosen_device(device, saved.form.is_images))
-    return saved
+    return load_run(folder, device)
 
 
-def estimator_of(saved: "Saved", folder: Path) -> "IBINNClassifier":
+def estimator_of(run: "Run", folder: Path) -> "IBINNClassifier":
     from ibinn.estimator import IBINNClassifier
 
-    return IBINNClassifier.of(saved, str(folder))
+    return IBINNClassifier.from_run(run, str(folder))
 
 
-def read_one(name: str, saved: "Saved") -> "Array":
+def read_one(name: str, run: "Run") -> "Array":
     """One input: a file that holds just one, or FILE:ROW."""
     from ibinn.data.unlabelled import read_inputs
 
@@ -32,7 +29,7 @@ def read_one(name: str, saved: "Saved") -> "Array":
     stem, colon, number = name.rpartition(":")
     if not path.exists() and colon and number.isdigit():
         path, row = Path(stem), int(number)
-    _, raw = read_inputs(path, saved.form, saved.run.feature_names)
+    _, raw = read_inputs(path, run.form, run.feature_names)
     if row >= len(raw):
         raise ValueError(f"{path} has {len(raw)} inputs, so the last row is {path}:{len(raw) - 1}")
     if len(raw) > 1 and not (colon and number.isdigit()):

@@ -13,7 +13,7 @@ from ibinn.config import Device
 
 if TYPE_CHECKING:
     from ibinn._types import Array
-    from ibinn.run.folder import Saved
+    from ibinn.run.trained import Run
 
 
 SOME_ATYPICAL = 3  # exit code
@@ -56,11 +56,11 @@ class Predict:
 
         if self.batch_size < 1:
             raise ValueError(f"--batch-size is {self.batch_size} but must be 1 or more")
-        saved = loaded(self.run_folder, self.device)
-        names, raw = read_all(self.files, saved)
+        run = loaded(self.run_folder, self.device)
+        names, raw = read_all(self.files, run)
         with progress("predicting") as on_progress:
-            how = (self.alpha, self.fdr, self.batch_size, on_progress, saved.form.log_scale)
-            rows = predict(saved.run, names, raw, *how)
+            how = (self.alpha, self.fdr, self.batch_size, on_progress, run.form.log_scale)
+            rows = predict(run, names, raw, *how)
         text = as_text(rows, self.format)
         if self.out is None:
             print(text, end="")
@@ -72,7 +72,7 @@ class Predict:
             raise SystemExit(SOME_ATYPICAL)
 
 
-def read_all(files: tuple[Path, ...], saved: "Saved") -> "tuple[list[str], Array]":
+def read_all(files: tuple[Path, ...], run: "Run") -> "tuple[list[str], Array]":
     """Of several files, one after the other."""
     import numpy as np
 
@@ -80,5 +80,5 @@ def read_all(files: tuple[Path, ...], saved: "Saved") -> "tuple[list[str], Array
 
     if not files:
         raise ValueError("no files to predict; give images, folders, .npz, .csv or .parquet")
-    parts = [read_inputs(file, saved.form, saved.run.feature_names) for file in files]
+    parts = [read_inputs(file, run.form, run.feature_names) for file in files]
     return [name for names, _ in parts for name in names], np.concatenate([raw for _, raw in parts])

@@ -11,7 +11,7 @@ from ibinn.cli.models import estimator_of, loaded
 
 if TYPE_CHECKING:
     from ibinn._types import Array
-    from ibinn.run.folder import Saved
+    from ibinn.run.trained import Run
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class Sample:
     def run(self) -> None:
         import numpy as np
 
-        saved = loaded(self.run_folder, "cpu")
-        model = estimator_of(saved, self.run_folder)
-        wanted = chosen_classes(self.classes, saved.run.class_names)
+        run = loaded(self.run_folder, "cpu")
+        model = estimator_of(run, self.run_folder)
+        wanted = chosen_classes(self.classes, run.class_names)
         if self.n < 1:
             raise ValueError(f"--n is {self.n} but must be 1 or more")
-        y = np.repeat(saved.classes[wanted], self.n)
+        y = np.repeat(run.classes[wanted], self.n)
         x, y = model.sample(len(y), y, self.temperature, self.seed)
-        out = self.out or Path("samples.png" if saved.form.is_images else "samples.csv")
-        write_samples(out, x, y, saved, [saved.run.class_names[k] for k in wanted])
+        out = self.out or Path("samples.png" if run.form.is_images else "samples.csv")
+        write_samples(out, x, y, run, [run.class_names[k] for k in wanted])
         print(f"written to {out}")
 
 
@@ -58,13 +58,13 @@ def chosen_classes(names: tuple[str, ...], known: tuple[str, ...]) -> list[int]:
     return [known.index(name) for name in names] or list(range(len(known)))
 
 
-def write_samples(out: Path, x: "Array", y: "Array", saved: "Saved", names: list[str]) -> None:
+def write_samples(out: Path, x: "Array", y: "Array", run: "Run", names: list[str]) -> None:
     from ibinn.report.pictures import draw_samples
 
-    if is_picture(out, saved):
-        levels = saved.form.levels or 256
-        images = saved.form.raw(x)
+    if is_picture(out, run):
+        levels = run.form.levels or 256
+        images = run.form.raw(x)
         grid = images.reshape(len(names), -1, *images.shape[1:])
         write_figure(out, lambda: draw_samples(grid, names, levels))
     else:
-        write_arrays(out, x, saved, y)
+        write_arrays(out, x, run, y)

@@ -42,7 +42,6 @@ from ibinn.models.classifier import GenerativeClassifier
 from ibinn.models.output import Output
 from ibinn.ood.drift import DRIFTS, drifted, usual_drifts
 from ibinn.report.text import METHODS
-from ibinn.run.folder import Saved
 from ibinn.run.trained import Run
 
 MOST_INPUTS = 10_000  # on the map
@@ -80,14 +79,14 @@ class Inputs:
 class Explorer:
     """Answers about one run; `inputs` are those of the map, empty for a model without a density."""
 
-    def __init__(self, saved: Saved, folder: Path, inputs: Inputs, notes: tuple[str, ...] = ()) -> None:
-        self.saved, self.run, self.form = saved, with_plain_names(saved.run), saved.form
+    def __init__(self, run: Run, folder: Path, inputs: Inputs, notes: tuple[str, ...] = ()) -> None:
+        self.run, self.form = with_plain_names(run), run.form
         self.folder, self.inputs, self.notes = folder, inputs, notes
-        self.pipeline = saved.run.pipeline
-        self.has_density = saved.run.reference.headline != "entropy"
-        self.n_calibration = len(saved.run.reference.calibration_class)
-        self.is_estimator = bool(saved.run.facts.get("estimator"))
-        self.things = "images" if saved.form.is_images else "rows"
+        self.pipeline = run.pipeline
+        self.has_density = run.reference.headline != "entropy"
+        self.n_calibration = len(run.reference.calibration_class)
+        self.is_estimator = run.is_estimator
+        self.things = "images" if run.form.is_images else "rows"
         self.axes = self.choose_axes()
         self.temperature = None if self.axes is None else calm_temperature(self.pipeline)
         self.about = self.tell_about()
@@ -355,9 +354,8 @@ def opened_image(content: bytes, name: str) -> Image.Image:
 def with_plain_names(run: Run) -> Run:
     """Names as JSON can hold them."""
     columns = run.feature_names and tuple(map(plain_text, run.feature_names))
-    return dataclasses.replace(
-        run, class_names=tuple(map(plain_text, run.class_names)), feature_names=columns
-    )
+    classes = np.array([plain_text(name) for name in run.class_names])
+    return dataclasses.replace(run, classes=classes, feature_names=columns)
 
 
 def plain_text(name: str) -> str:
@@ -365,19 +363,19 @@ def plain_text(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def own_samples(saved: Saved, n: int = 1000, seed: int = 0) -> Inputs:
+def own_samples(run: Run, n: int = 1000, seed: int = 0) -> Inputs:
     """Inputs drawn from the model, for a map where the data is not at hand; none without a density.
 
     At the temperature that most images bear; those far outside of the range of pixels are left out.
     """
-    model, pipeline = saved.run.pipeline.model, saved.run.pipeline
+    model, pipeline = run.pipeline.model, run.pipeline
     if not isinstance(model, GenerativeClassifier):
         return Inputs(Part(np.zeros((0, 1)), np.zeros(0, np.int64)), "samples")
     generator = torch.Generator(pipeline.device).manual_seed(seed)
     y = model.mixture.sample_labels(n, generator)
     z = model.mixture.sample(y, calm_temperature(pipeline), generator)
     x = torch.cat([unclipped(pipeline, part) for part in torch.split(z, 100)])
-    fine = ~strays(x) if saved.form.is_images else x.isfinite().all(1)
+    fine = ~strays(x) if run.form.is_images else x.isfinite().all(1)
     return Inputs(Part(clipped(pipeline, x[fine]), y[fine].cpu().numpy()), "samples")
 
 

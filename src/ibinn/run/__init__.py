@@ -1,3 +1,4 @@
 """A trained model on disk: the run folder, its results, its card."""
 
-CONFIG, MODEL, HISTORY, RESULTS = "config.toml", "model.safetensors", "history.jsonl", "results.json"
+CONFIG, MODEL, CARD = "config.toml", "model.safetensors", "README.md"
+HISTORY, RESULTS = "history.jsonl", "results.json"

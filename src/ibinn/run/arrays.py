@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import numpy as np
 
@@ -14,39 +15,31 @@ from ibinn._types import Array
 from ibinn.run.trained import RunError
 
 ARRAYS = "evaluation.npz"
+# What NumPy raises for a damaged file, depending on where the damage is.
+DAMAGE = (ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, Array]) -> None:
-    """evaluation.npz; numbers only, no pickle, floats in single precision."""
+    """Write evaluation.npz, with floats in single precision."""
+    with np.errstate(over="ignore"):  # values too large for single precision become infinite
+        single: dict[str, Any] = {
+            name: values.astype(np.float32) if values.dtype == np.float64 else values
+            for name, values in arrays.items()
+        }
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, values in arrays.items():
-            entry = io.BytesIO()
-            if values.dtype == np.float64:
-                with np.errstate(over="ignore"):  # what single precision cannot hold is infinite there
-                    values = values.astype(np.float32)
-            np.lib.format.write_array(entry, np.asarray(values), allow_pickle=False)
-            archive.writestr(f"{name}.npy", entry.getvalue())
+    np.savez_compressed(file, **single)
     write_whole(folder / ARRAYS, file.getvalue())
 
 
 def read_arrays(folder: Path) -> dict[str, Array]:
-    """The arrays of a run; none where it has no evaluation.npz."""
+    """The arrays of a run; empty if it has no evaluation.npz."""
     path = folder / ARRAYS
     if not path.is_file():
         return {}
     try:
         with np.load(path, allow_pickle=False) as stored:
             return dict(stored)
-    except (
-        ValueError,
-        TypeError,
-        EOFError,
-        zipfile.BadZipFile,
-        zlib.error,
-        NotImplementedError,
-        RuntimeError,
-    ) as error:
+    except DAMAGE as error:
         raise RunError(
             f"{path} is damaged; make it again with: ibinn evaluate {quote(str(folder))}"
         ) from error

@@ -1,4 +1,4 @@
-"""The model card: what a model was trained on, its numbers, and its limits, for whoever finds the folder."""
+"""The model card, README.md of a run folder: what a model was trained on, its numbers, and its limits."""
 
 from ibinn.data.inputs import InputForm
 from ibinn.ood.conformal import smallest_p_value
@@ -7,8 +7,8 @@ from ibinn.run.trained import Run
 MOST_NAMES = 20
 
 
-def model_card(run: Run, form: InputForm) -> str:
-    """Markdown; the same for the same model."""
+def model_card(run: Run) -> str:
+    """The card as Markdown. The same model gives the same text."""
     facts, config = run.facts, run.config
     held_out = facts["held_out"]
     n = facts["n_calibration"]
@@ -19,54 +19,55 @@ def model_card(run: Run, form: InputForm) -> str:
         f"A classifier trained by ibinn: method {config.method}, γ = {config.gamma:g}, size {config.size}, "
         f"{facts['n_parameters']:,} parameters, seed {config.seed}.",
         "",
-        "## Trained on",
+        "## Training data",
         "",
-        f"- {inputs(form)}.",
-        f"- {facts['n_train']} examples; {facts['n_validation']} more chose the best of {facts['epochs']} epochs, "
-        f"and {n} the p-values.",
-        f"- {len(run.class_names)} classes: {names(run.class_names)}.",
+        f"- {describe_inputs(run.form)}.",
+        f"- {facts['n_train']} training examples, {facts['n_validation']} validation examples to select the best "
+        f"of {facts['epochs']} epochs, and {n} calibration examples for the p-values.",
+        f"- {len(run.class_names)} classes: {list_names(run.class_names)}.",
         f"- Fingerprint of the data: `{facts['data_digest']}`.",
         "",
         "## Numbers",
         "",
-        f"On the {n} held-out examples that the p-values come from, which training did not see:",
+        f"On the {n} held-out calibration examples:",
         "",
         "| | |",
         "| --- | --- |",
-        f"| error | {number(held_out['error'], 2)} % |",
-        f"| cross-entropy | {number(held_out['nll_y'], 4)} nats |",
-        f"| Brier score | {number(held_out['brier'], 4)} |",
+        f"| error | {decimals(held_out['error'], 2)} % |",
+        f"| cross-entropy | {decimals(held_out['nll_y'], 4)} nats |",
+        f"| Brier score | {decimals(held_out['brier'], 4)} |",
     ]
     lines += [] if bits is None else [f"| bits/dim (validation examples) | {bits:.3f} |"]
-    return "\n".join([*lines, "", "## Limits", "", *limits(n, form)]) + "\n"
+    return "\n".join([*lines, "", "## Limits", "", *limits(n, run.form)]) + "\n"
 
 
-def inputs(form: InputForm) -> str:
+def describe_inputs(form: InputForm) -> str:
     shape = " x ".join(str(side) for side in form.shape)
     if not form.is_images:
         return f"Rows of {shape} numbers"
     return f"Images of {shape} ({form.layout}), pixels from 0 to {form.pixel_max:g} in {form.levels} levels"
 
 
-def number(value: float | None, digits: int) -> str:
+def decimals(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def names(classes: tuple[str, ...]) -> str:
-    shown = ", ".join(classes[:MOST_NAMES])
-    return shown if len(classes) <= MOST_NAMES else f"{shown} and {len(classes) - MOST_NAMES} more"
+def list_names(classes: tuple[str, ...]) -> str:
+    """The first names, and the number of further ones."""
+    text = ", ".join(classes[:MOST_NAMES])
+    return text if len(classes) <= MOST_NAMES else f"{text} and {len(classes) - MOST_NAMES} more"
 
 
 def limits(n: int, form: InputForm) -> list[str]:
     lines = [
-        "- Probabilities are to be trusted for inputs like the training data only; a small p-value says that an "
-        "input is not. A large one is no proof that it is.",
-        f"- No p-value is below {smallest_p_value(n):.2g}, as it is a rank among {n} held-out examples.",
-        "- At most a share α of new data like the training data gets p ≤ α, on average over such data. If the "
-        "data drifts, so does this.",
-        f"- The numbers above are from {n} examples; with other data they would differ.",
-        "- What the examples do not show, such as a bias in how they were collected, the model cannot know.",
+        "- The probabilities hold for inputs like the training data. A small p-value marks an atypical input. "
+        "A large one does not prove that an input is typical.",
+        f"- No p-value is below {smallest_p_value(n):.2g}: each is a rank among {n} held-out examples.",
+        "- On average, at most a share α of new data like the training data has p ≤ α. This no longer holds if "
+        "the data drifts.",
+        f"- The numbers above come from {n} examples and would differ on other data.",
+        "- The model knows nothing that the examples do not show, such as a bias in how they were collected.",
     ]
     if form.is_images:
-        lines.append("- Images of other sizes have to be brought to the one above first.")
+        lines.append("- Images of other sizes must be resized to the size above.")
     return lines

@@ -1,27 +1,87 @@
-"""A trained model with what belongs to it."""
+"""A trained model with everything needed to use it."""
 
-import dataclasses
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
 
+import numpy as np
+
+from ibinn._types import Array
 from ibinn.config import RunConfig
+from ibinn.data.dataset import Dataset
+from ibinn.data.inputs import InputForm
 from ibinn.models.pipeline import Pipeline
 from ibinn.ood.scores import Reference
 
 
 class RunError(ValueError):
-    """Something is wrong with a run folder: one sentence, with the way out."""
+    """A run folder cannot be read or written."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
-    """A trained model with what belongs to it; feature_names are those of a table's columns.
+    """A trained model with everything needed to use it, without its training data.
 
-    facts: what is worth knowing about the training, such as its seconds.
+    `ibinn train` and `IBINNClassifier.save` write it to a folder, and `load_run` reads it from there.
+
+    Attributes
+    ----------
+    config : RunConfig
+        The settings of the training.
+    pipeline : Pipeline
+        Preprocessing and network.
+    form : InputForm
+        Layout, shape and range of the inputs as the user has them.
+    classes : array of shape (K,)
+        The labels as the user knows them. Their texts are `class_names`.
+    reference : Reference
+        Scores of the validation and calibration splits, which p-values are computed from.
+    facts : dict
+        Facts about the training, such as `n_train` and `epochs`.
+    feature_names : tuple of str or None
+        Names of a table's columns.
+    has_named_columns : bool
+        True if the user gave these names, False if they are numbered.
+    parameters : dict
+        Parameters of the `IBINNClassifier` that was saved. Empty for a run of `ibinn train`.
     """
 
     config: RunConfig
     pipeline: Pipeline
-    class_names: tuple[str, ...]
+    form: InputForm
+    classes: Array
     reference: Reference
     facts: dict[str, Any]
     feature_names: tuple[str, ...] | None = None
+    has_named_columns: bool = False
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def trained_on(
+        cls,
+        dataset: Dataset,
+        config: RunConfig,
+        pipeline: Pipeline,
+        reference: Reference,
+        facts: dict[str, Any],
+    ) -> Self:
+        """A run whose inputs have the form of the data set, and whose classes are texts."""
+        form, classes, names = dataset_form(dataset), np.array(dataset.class_names), dataset.feature_names
+        return cls(config, pipeline, form, classes, reference, facts, names, names is not None)
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes as text, in their order."""
+        return tuple(str(label) for label in self.classes.tolist())
+
+    @property
+    def is_estimator(self) -> bool:
+        """Whether `IBINNClassifier.save` wrote this run, so that its data has no name to load it by."""
+        return bool(self.parameters)
+
+
+def dataset_form(dataset: Dataset) -> InputForm:
+    """Levels (N, H, W, C) in uint8, or rows."""
+    if dataset.levels is None:
+        return InputForm("rows", dataset.shape, "float64")
+    return InputForm("HWC", dataset.shape, "uint8", dataset.levels, dataset.levels - 1.0)

@@ -30,17 +30,8 @@ from ibinn.models.methods import Objective, build_model
 from ibinn.models.pipeline import Pipeline, Preprocess, chunks
 from ibinn.ood.scores import fit_reference, observe
 from ibinn.run import CONFIG, MODEL
-from ibinn.run.folder import (
-    default_dtype,
-    drop_state,
-    load_run,
-    load_state,
-    read_config,
-    save_run,
-    save_state,
-    write_config,
-    write_history,
-)
+from ibinn.run.folder import default_dtype, load_run, read_config, save_run, write_config, write_history
+from ibinn.run.state import drop_state, load_state, save_state
 from ibinn.run.trained import Run, RunError
 from ibinn.training.distributed import ALONE, Team
 from ibinn.training.loop import Loop, Position, Validation, Watcher, finite_or_none
@@ -302,8 +293,7 @@ class Trainer:
         ):  # at gamma = inf nothing keeps z from running off
             loop.watcher.note("some densities are not finite: no p-value of this model uses one")
         facts = self.facts(loop, validation) | {"held_out": held_out_numbers(held_out.log_q_y, y)}
-        dataset = self.dataset
-        return Run(self.config, pipeline, dataset.class_names, reference, facts, dataset.feature_names)
+        return Run.trained_on(self.dataset, self.config, pipeline, reference, facts)
 
     def training_inputs(self) -> Iterator[Tensor]:
         """The training set in batches, not augmented; in mixed order, since files may be sorted by class."""

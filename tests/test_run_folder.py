@@ -1,22 +1,27 @@
 """Run folders: what goes out comes back, and nothing damaged or foreign comes in."""
 
+import dataclasses
 import json
 import resource
 import subprocess
 import sys
 
 import numpy as np
+import pandas
 import pytest
 import torch
-from helpers.trainings import trained
+from helpers.trainings import trained, two_moons
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from ibinn import IBINNClassifier
 from ibinn._system import write_whole
+from ibinn.data.inputs import InputForm
 from ibinn.models.output import TENSORS as FIELDS
 from ibinn.ood.scores import SCORES
-from ibinn.run.folder import STATE, load_run, load_state, read_tensors, save_state, write_tensors
+from ibinn.run.folder import load_run, read_config, read_tensors, save_run, write_tensors
+from ibinn.run.state import STATE, load_state, save_state
 from ibinn.run.trained import RunError
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(True), "none": torch.zeros(0)}
@@ -28,7 +33,7 @@ def test_tensors_come_back_as_they_were(tmp_path):
     write_tensors(tmp_path / "x", strange, ABOUT)
     tensors, about = read_tensors(tmp_path / "x")
     assert {k: v.tolist() for k, v in tensors.items()} == {k: v.tolist() for k, v in strange.items()}
-    assert {k: about[k] for k in ABOUT} == ABOUT
+    assert about == ABOUT
 
 
 @given(st.data())
@@ -39,13 +44,8 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path_factory, data):
     place = data.draw(st.integers(0, len(content) - 1))
     content[place] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(content)
-    try:
-        tensors, about = read_tensors(path)
-    except RunError:
-        return
-    # What safetensors pads its header with, and the word that says who wrote it, carry nothing.
-    assert {k: v.tolist() for k, v in tensors.items()} == {k: v.tolist() for k, v in TENSORS.items()}
-    assert {k: about[k] for k in ABOUT} == ABOUT
+    with pytest.raises(RunError):
+        read_tensors(path)
 
 
 @pytest.mark.parametrize("length", [0, 5, 100, -1])
@@ -58,7 +58,7 @@ def test_a_cut_off_file_is_refused(tmp_path, length):
 
 def test_a_foreign_file_is_refused(tmp_path):
     save_file(TENSORS, tmp_path / "x")
-    with pytest.raises(RunError, match="not written by ibinn"):
+    with pytest.raises(RunError, match="ibinn"):
         read_tensors(tmp_path / "x")
 
 
@@ -66,7 +66,7 @@ def test_a_file_of_another_format_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("ibinn.run.folder.FORMAT", 7)
     write_tensors(tmp_path / "x", TENSORS, ABOUT)
     monkeypatch.undo()
-    with pytest.raises(RunError, match="has format 7 but this version of ibinn knows 1"):
+    with pytest.raises(RunError, match=r"format 7 .* format 2"):
         read_tensors(tmp_path / "x")
 
 
@@ -74,10 +74,10 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     run = trained(tmp_path / "a", seed=0, epochs=1)
     save_state(tmp_path, run.config, "digest", TENSORS, {})
     assert load_state(tmp_path, run.config, "digest") is not None
-    with pytest.raises(RunError, match="has changed since"):
+    with pytest.raises(RunError, match="has changed"):
         load_state(tmp_path, run.config, "another")
     other = trained(tmp_path / "b", seed=1, epochs=1).config
-    with pytest.raises(RunError, match="belongs to another run"):
+    with pytest.raises(RunError, match="other settings"):
         load_state(tmp_path, other, "digest")
 
 
@@ -94,12 +94,12 @@ def test_a_checkpoint_from_before_a_setting_was_added_goes_on(tmp_path):
     assert load_state(tmp_path, run.config, "digest")[1] == {"epoch": 1}
 
 
-def test_a_folder_that_holds_no_run_says_so(tmp_path):
-    with pytest.raises(RunError, match="is no run folder"):
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(RunError, match="not a run folder"):
         load_run(tmp_path)
     trained(tmp_path / "run", epochs=1)
     (tmp_path / "run" / "model.safetensors").unlink()
-    with pytest.raises(RunError, match="is not finished"):
+    with pytest.raises(RunError, match="not finished"):
         load_run(tmp_path / "run")
 
 
@@ -108,19 +108,88 @@ def test_a_model_file_is_enough_to_use_a_model(tmp_path):
     alone = tmp_path / "alone"
     alone.mkdir()
     (tmp_path / "run" / "model.safetensors").rename(alone / "model.safetensors")
-    there = load_run(alone)
+    loaded = load_run(alone)
     x = np.random.default_rng(0).integers(17, size=(5, 8, 8, 1), dtype=np.uint8)
-    mine, theirs = run.pipeline.predict(x), there.pipeline.predict(x)
+    mine, theirs = run.pipeline.predict(x), loaded.pipeline.predict(x)
     for name in FIELDS:
         assert np.array_equal(getattr(mine, name), getattr(theirs, name))
-    assert (there.config, there.class_names, there.facts) == (run.config, run.class_names, run.facts)
-    mine, theirs = run.reference, there.reference
+    for name in (
+        "config",
+        "form",
+        "class_names",
+        "facts",
+        "feature_names",
+        "has_named_columns",
+        "parameters",
+    ):
+        assert getattr(loaded, name) == getattr(run, name)
+    mine, theirs = run.reference, loaded.reference
     assert (theirs.n_dims, theirs.h, theirs.shell) == (mine.n_dims, mine.h, mine.shell)
     assert {*theirs.calibration} == {*SCORES}
     for a, b in ((theirs.calibration, mine.calibration), (theirs.parts, mine.parts)):
         assert a.keys() == b.keys()
         assert all(np.array_equal(a[name], b[name]) for name in a)
     assert np.array_equal(theirs.calibration_class, mine.calibration_class)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The same data once through training as the command does it, and once through the estimator."""
+    place, moons = tmp_path_factory.mktemp("runs"), two_moons()
+    trained(place / "train", moons, epochs=1)
+    clf = IBINNClassifier(epochs=1, random_state=0).fit(moons.train.x, np.array([7, 9])[moons.train.y])
+    clf.save(place / "save")
+    return place
+
+
+@pytest.mark.parametrize("writer", ["train", "save"])
+def test_both_writers_give_one_format(folders, tmp_path, writer):
+    files = {path.name for path in (folders / writer).iterdir()}
+    assert files - {"history.jsonl"} == {"config.toml", "model.safetensors", "README.md"}
+    run = load_run(folders / writer)
+    assert run.form == InputForm("rows", (2,), "float64")
+    assert run.is_estimator == (writer == "save")
+    assert run.has_named_columns == (writer == "train")
+    assert run.class_names == (("a", "b") if writer == "train" else ("7", "9"))
+    assert run.classes.dtype.kind == ("U" if writer == "train" else "i")
+    x = two_moons().train.x[:20]
+    clf = IBINNClassifier.load(folders / writer)
+    assert hasattr(clf, "feature_names_in_") == run.has_named_columns
+    if run.has_named_columns:
+        x = pandas.DataFrame(x, columns=["u", "v"])
+    np.testing.assert_array_equal(
+        clf.predict(x), run.classes[run.pipeline.predict(np.asarray(x)).log_q_y.argmax(1)]
+    )
+    save_run(tmp_path / "again", run)
+    for name in ("config.toml", "model.safetensors", "README.md"):
+        assert (tmp_path / "again" / name).read_bytes() == (folders / writer / name).read_bytes()
+
+
+@pytest.mark.parametrize("writer", ["train", "save"])
+@pytest.mark.parametrize("share", [0.001, 0.03, 0.5, 1.0])
+def test_one_flipped_byte_of_a_model_is_refused(folders, tmp_path, writer, share):
+    content = bytearray((folders / writer / "model.safetensors").read_bytes())
+    content[round(share * (len(content) - 1))] ^= 255
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(RunError, match="damaged"):
+        load_run(tmp_path)
+
+
+def test_a_folder_of_an_older_format_is_refused(folders, tmp_path, monkeypatch):
+    run = load_run(folders / "train")
+    monkeypatch.setattr("ibinn.run.folder.FORMAT", 1)
+    save_run(tmp_path, dataclasses.replace(run, config=dataclasses.replace(run.config, format=1)))
+    monkeypatch.undo()
+    for read in (lambda: load_run(tmp_path), lambda: read_config(tmp_path / "config.toml")):
+        with pytest.raises(RunError, match=r"format 1 .* format 2"):
+            read()
+
+
+def test_a_class_name_that_no_encoding_knows(folders, tmp_path):
+    run = dataclasses.replace(load_run(folders / "train"), classes=np.array(["\udce9", "ä"]))
+    save_run(tmp_path, run)
+    assert load_run(tmp_path).class_names == ("\udce9", "ä")
+    assert "\\udce9, ä" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_full_disk_leaves_the_last_good_file(tmp_path):
@@ -142,7 +211,7 @@ def test_a_full_disk_leaves_the_last_good_file(tmp_path):
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
 
 
-def test_config_toml_is_readable_json_history_too(tmp_path):
+def test_a_finished_run_has_a_history_and_no_checkpoint(tmp_path):
     trained(tmp_path / "run", epochs=2)
     lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
