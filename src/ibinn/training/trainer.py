@@ -18,9 +18,8 @@ from ibinn._system import lock
 from ibinn._types import Floats, Rows
 from ibinn.config import ConfigError, RunConfig, to_toml
 from ibinn.data.augment import Augmentation, augment
-from ibinn.data.batches import Batches
+from ibinn.data.batches import Batches, Source
 from ibinn.data.dataset import Dataset, Part, data_digest
-from ibinn.data.draws import Source
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.data.splits import Splits
 from ibinn.flows.base import Chain
