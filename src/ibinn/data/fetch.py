@@ -1,7 +1,7 @@
 """Download official archives over HTTP: resume what broke off, check the checksum, then give the file its name.
 
-pooch is not used: it restarts an interrupted download from zero, lets two processes download the same file, replaces
-a file of the user's that has the archive's name, and needs requests.
+pooch is not used: it restarts an interrupted download from zero, lets two processes download the same file,
+replaces a file of the user's that has the archive's name, and needs requests.
 """
 
 import difflib
