@@ -1,7 +1,8 @@
 """Settings as frozen dataclasses, read from and written to TOML.
 
-Text becomes types here and nowhere else. Reading is strict: an unknown key, a missing key or a value of the wrong
-type is an error. `from_dict` is the same reader for any dataclass and any source of plain values, such as JSON.
+Text becomes types here and nowhere else. Reading is strict: an unknown key, a missing key or a value of the
+wrong type is an error. `from_dict` is the same reader for any dataclass and any source of plain values, such as
+JSON.
 """
 
 import dataclasses
@@ -149,8 +150,8 @@ class Recipe:
     ema : float
         Decay of the moving average of the weights, in [0, 1); 0 turns it off.
     patience : int
-        Stop when the validation loss has not fallen for this many epochs, and keep the best epoch. With 0, train
-        for all epochs and keep the last one.
+        Stop when the validation loss has not fallen for this many epochs, and keep the best epoch. With 0,
+        train for all epochs and keep the last one.
     gamma_ramp : float
         Share of the training over which the IB-INN's gamma rises from 0 to its value, in [0, 1).
     noise : {"uniform", "gaussian", "both"}

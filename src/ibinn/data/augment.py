@@ -55,8 +55,8 @@ def augment(
     """Apply random changes to each image of x (B, C, H, W): flip, colour jitter, rotation, crop.
 
     Jittered values are clipped to [0, high]; nothing else leaves the range of x. With a `step` the result is
-    rounded to its multiples: for images of 256 levels in pixel units, high = 255/256 and step = 1/256 give levels
-    again.
+    rounded to its multiples: for images of 256 levels in pixel units, high = 255/256 and step = 1/256 give
+    levels again.
 
     Examples
     --------

@@ -70,8 +70,8 @@ def split(dataset: Dataset, seed: int, shares: Shares | None = None) -> Splits:
 def split_rows(part: Part, shares: Mapping[str, float], seed: int) -> dict[str, Rows]:
     """Row numbers of train and of the splits in `shares`, class by class.
 
-    Equal inputs form a group, which goes to one split. In every class each split is within one group of its share.
-    The first group of a class goes to train.
+    Equal inputs form a group, which goes to one split. In every class each split is within one group of its
+    share. The first group of a class goes to train.
     """
     rng = np.random.default_rng(seed)
     names = ["train", *shares]
