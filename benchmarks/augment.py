@@ -1,9 +1,9 @@
-"""What augmentation costs: random images of CIFAR's size, in batches, with the paper's settings.
+"""The time of augmentation: random images of CIFAR's size, in batches, with the paper's settings.
 
     python benchmarks/augment.py
 
-Prints the milliseconds per batch, best and median, for each part alone and for all of them together.
-A few seconds.
+Prints the milliseconds per batch, best and median, for each part alone and for all together. Takes a few
+seconds.
 """
 
 import argparse

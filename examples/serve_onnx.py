@@ -3,8 +3,8 @@
     ibinn export RUN model.onnx
     python examples/serve_onnx.py model.onnx inputs.npy
 
-Prints class, probability and p-value of each input. inputs.npy holds inputs in the form that the model was trained
-on. From an .npz file the array x is read. Without a file the inputs are random.
+Prints class, probability and p-value of each input. inputs.npy holds inputs in the form that the model was
+trained on. From an .npz file the array x is read. Without a file the inputs are random.
 """
 
 import argparse

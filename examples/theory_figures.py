@@ -47,9 +47,7 @@ def draw_noise_amplification(spaces: Sequence[Space]) -> Figure:
             axis = figure.add_subplot(1, len(spaces), position + 1)
             draw_clouds(axis, space)
             middle = (space.points.amax(0) + space.points.amin(0)) / 2
-            left, bottom = (
-                middle - span / 2
-            ).tolist()  # one scale for all panels, so that sizes can be compared
+            left, bottom = (middle - span / 2).tolist()  # the same scale in all panels
             axis.set(xlim=(left, left + span), ylim=(bottom, bottom + span), title=space.title)
             axis.set(xlabel="z₁" if position else "x₁", ylabel="z₂" if position else "x₂", aspect="equal")
             if position == 0:

@@ -3,8 +3,8 @@
     python examples/tutorial_embeddings.py --out runs/tutorial_embeddings
     python examples/tutorial_embeddings.py --embeddings mine.npz --out runs/mine
 
-mine.npz holds arrays x (N, D), y (N,), and x_ood with embeddings of something else. Without it, a random network
-turns digits into 64 numbers, and x_ood are digits with noise. Use --epochs 2 for a quick run.
+mine.npz holds arrays x (N, D), y (N,), and x_ood with embeddings of something else. Without it, a random
+network turns digits into 64 numbers, and x_ood are digits with noise. Use --epochs 2 for a quick run.
 """
 
 import argparse

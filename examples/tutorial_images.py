@@ -2,9 +2,9 @@
 
     python examples/tutorial_images.py --out runs/tutorial_images
 
-The script first writes scikit-learn's handwritten digits as PNG files, in a folder per class. Then it loads them,
-fits a model, predicts, explains one decision, shows the evidence, and draws new digits. Use --epochs 2 for a quick
-run.
+The script first writes scikit-learn's handwritten digits as PNG files, in a folder per class. Then it loads
+them, fits a model, predicts, explains one decision, shows the evidence, and draws new digits. Use --epochs 2
+for a quick run.
 """
 
 import argparse
