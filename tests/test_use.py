@@ -14,8 +14,7 @@ from sklearn.datasets import load_digits, load_iris
 from ibinn import IBINNClassifier
 from ibinn.cli import main
 from ibinn.data.dataset import DataError
-from ibinn.data.inputs import InputForm
-from ibinn.data.inputs import read_inputs
+from ibinn.data.inputs import InputForm, read_inputs
 from ibinn.inference.judge import judge
 from ibinn.ood.conformal import benjamini_hochberg
 
