@@ -1,10 +1,10 @@
-"""What a training image costs: operations, memory, and the gradient that processes exchange, as images grow.
+"""The cost of a training image as images grow: operations, memory, and the gradient that processes exchange.
 
     python benchmarks/arithmetic.py
 
-Operations are counted by torch (two for a multiplication with its addition), forward and backward, and so are the
-calls that a GPU would be sent, whatever the size of the batch. Memory is the growth of the peak between two batch
-sizes that differ by --images, each in a process of its own. About five minutes.
+torch counts the operations of forward and backward passes (a multiplication with its addition counts as two),
+and the kernel calls of a step, which do not depend on the batch size. Memory is the growth of the peak between
+two batch sizes that differ by --images, each in its own process. Takes about five minutes.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def objective_for(network: str, shape: tuple[int, int, int], n_classes: int) -> 
 
 
 class Calls(TorchDispatchMode):
-    """Counts the calls that compute something: not views, not allocations."""
+    """Counts calls that compute something: no views, no allocations."""
 
     n = 0
 
@@ -59,7 +59,7 @@ class Calls(TorchDispatchMode):
 
 
 def operations(network: str, shape: tuple[int, int, int], n_classes: int) -> dict[str, float]:
-    """Parameters, operations of one image, and calls of a training step."""
+    """Parameters, operations per image, and calls per training step."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -84,7 +84,7 @@ def operations(network: str, shape: tuple[int, int, int], n_classes: int) -> dic
 
 
 def peak(network: str, shape: tuple[int, int, int], n_classes: int, n: int, constant_memory: bool) -> float:
-    """In this process: MB at the largest in three training steps on n images."""
+    """Peak memory of this process in MB, over three training steps on n images."""
     import torch
 
     from ibinn.training.trainer import set_constant_memory

@@ -1,11 +1,11 @@
-"""IBINNClassifier beside scikit-learn's classifiers on the tables that come with scikit-learn.
+"""IBINNClassifier and scikit-learn's classifiers on the tables that come with scikit-learn.
 
     python benchmarks/classifiers.py
 
-Five folds, three seeds: error, log-loss, the paper's calibration error with its floor, and seconds of a fit. Every
-classifier has its defaults, behind a StandardScaler where its users would put one; QDA, which refuses breast
-cancer and digits for their ranks, has reg_param=0.01 there. Then the third class of wine, which a model of the
-other two should flag. A log-loss is tied with the best where it is within one standard error.
+Five folds, three seeds: error, log-loss, the paper's calibration error with its floor, and seconds of a fit.
+Every classifier has its defaults, after a StandardScaler if it needs one. QDA has reg_param=0.01 on breast
+cancer and digits, whose covariances do not have full rank. Then the third class of wine, which should be
+atypical for a model of the other two. A log-loss is tied with the best if it is within one standard error.
 """
 
 import math
@@ -45,7 +45,7 @@ CLASSIFIERS: dict[str, Callable[[int], Any]] = {
     "HistGradientBoosting": lambda seed: HistGradientBoostingClassifier(random_state=seed),
 }
 
-# Where covariances of a class have not full rank, QDA refuses its defaults.
+# QDA fails with its defaults if a class's covariance does not have full rank.
 INSTEAD: dict[tuple[str, str], Callable[[int], Any]] = {
     (data, "QDA"): lambda seed: make_pipeline(
         StandardScaler(), QuadraticDiscriminantAnalysis(reg_param=0.01)
@@ -81,21 +81,19 @@ def cross_validated(make: Callable[[int], Any], x: Any, y: Any) -> dict[str, flo
 
 
 def left_out_class() -> list[dict[str, float]]:
-    """Wine: two classes are learned, with a fifth of their rows kept back; the third is strange."""
+    """Wine: the model learns two classes, without a fifth of their rows; the third is out of distribution."""
     x, y = load_wine(return_X_y=True)
-    known, strange = np.flatnonzero(y < 2), x[y == 2]
+    known, x_ood = np.flatnonzero(y < 2), x[y == 2]
     rows = []
     for seed in range(SEEDS):
         for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(x[known], y[known]):
             model = IBINNClassifier(random_state=seed).fit(x[known[train]], y[known[train]])
-            p, p_strange = model.p_values(x[known[test]]), model.p_values(strange)
+            p, p_ood = model.p_values(x[known[test]]), model.p_values(x_ood)
+            is_ood = np.repeat([0, 1], [len(p), len(p_ood)])
             rows.append(
                 {
-                    "auroc": 100
-                    * float(
-                        roc_auc_score(np.repeat([0, 1], [len(p), len(p_strange)]), -np.r_[p, p_strange])
-                    ),
-                    "detected": 100 * float((p_strange <= 0.05).mean()),
+                    "auroc": 100 * float(roc_auc_score(is_ood, -np.r_[p, p_ood])),
+                    "detected": 100 * float((p_ood <= 0.05).mean()),
                     "false_alarms": 100 * float((p <= 0.05).mean()),
                 }
             )

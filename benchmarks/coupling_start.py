@@ -1,11 +1,10 @@
-"""Why the last convolution of a subnet starts at 0: the paper's network from both starts, side by side.
+"""Why the last convolution of a subnet starts at 0: the paper's network with both initialisations.
 
     make bench
 
-Trains `paper_flow` for a few steps on smooth random colour images, once from He's start and once from 0,
-and prints L_X, the gradient norm before it is clipped,
-and the float32 round-trip error with batch-norm refreshed.
-About four minutes on two cores.
+Trains `paper_flow` for a few steps on smooth random colour images, once with He initialisation and once from 0.
+Prints L_X, the gradient norm before clipping, and the float32 round-trip error with batch-norm refreshed. Takes
+about four minutes on two cores.
 """
 
 import argparse
@@ -34,14 +33,14 @@ def smooth_images(n: int) -> tuple[Tensor, Tensor]:
 
 
 def from_he(model: GenerativeClassifier) -> None:
-    """Give every last convolution He's start, as the authors do."""
+    """Give the last convolution of every subnet He initialisation, as the authors do."""
     for module in model.modules():
         if isinstance(module, AffineCoupling) and isinstance(module.subnet[-1], nn.Conv2d):
             nn.init.kaiming_normal_(module.subnet[-1].weight)
 
 
 def measure(start: str, seed: int, steps: int) -> None:
-    """Print one row before the first step and one after the last, L_X being the mean of the last ten."""
+    """Print a row before the first step and one after the last; L_X is the mean of the last ten steps."""
     torch.manual_seed(seed)
     x, y = smooth_images(512)
     model = GenerativeClassifier(paper_flow(), mixture := GaussianMixture(3, 3072))

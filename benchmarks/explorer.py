@@ -1,9 +1,9 @@
-"""The explorer: seconds to its first picture, milliseconds of each answer, frames of a map of 10,000 points.
+"""The explorer: seconds to the first picture, milliseconds per request, frame times of a map of 10,000 points.
 
-python benchmarks/explorer.py
+    python benchmarks/explorer.py
 
-Two models: `tiny` on the digits, which `ibinn demo` trains, and `small` on 28 x 28 images made up here, hardly
-trained, since speed does not depend on what was learned. The frames need chromium and chromedriver.
+Two models: `tiny` on the digits, which `ibinn demo` trains, and `small` on synthetic 28 x 28 images, trained
+for one epoch, because speed does not depend on training. The frame times need chromium and chromedriver.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from turns import save
 ROUNDS = 9
 IBINN = [sys.executable, "-W", "ignore", "-m", "ibinn.cli"]
 INPUT = {"input": {"index": 3}}
-QUESTIONS: dict[str, tuple[str, dict[str, Any] | None]] = {
+REQUESTS: dict[str, tuple[str, dict[str, Any] | None]] = {
     "an image of the map": ("inputs/3.png", None),
     "decision": ("decision", INPUT),
     "evidence map": ("evidence", INPUT | {"a": 0, "b": 1}),
@@ -78,9 +78,9 @@ def explored(run: Path) -> Iterator[tuple[str, float]]:
 def get(address: str, body: dict[str, Any] | None = None) -> bytes:
     content = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, content, {"content-type": "application/json"})
-    with urllib.request.urlopen(request) as answer:
-        read: bytes = answer.read()
-        return read
+    with urllib.request.urlopen(request) as response:
+        reply: bytes = response.read()
+        return reply
 
 
 def median_ms(address: str, body: dict[str, Any] | None) -> float:
@@ -117,7 +117,7 @@ def frames(address: str) -> list[float] | None:
         page.quit()
 
 
-def made_up(folder: Path) -> Path:
+def synthetic_run(folder: Path) -> Path:
     """A run of `small` on blurred noise of 28 x 28, with 10,000 test images."""
     rng = np.random.default_rng(0)
     y = np.arange(10_500) % 10
@@ -142,7 +142,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         subprocess.run([*IBINN, "demo", "--out", str(folder / "tiny")], check=True, capture_output=True)
-        rows = [measured("tiny", folder / "tiny"), measured("small", made_up(folder))]
+        rows = [measured("tiny", folder / "tiny"), measured("small", synthetic_run(folder))]
     save("explorer", rows, rounds=ROUNDS)
 
 
@@ -152,7 +152,7 @@ def measured(name: str, run: Path) -> dict[str, Any]:
         with explored(run) as (_, seconds):
             starts.append(seconds)
     with explored(run) as (address, _):
-        ms = {what: median_ms(f"{address}api/{path}", body) for what, (path, body) in QUESTIONS.items()}
+        ms = {what: median_ms(f"{address}api/{path}", body) for what, (path, body) in REQUESTS.items()}
         n_points = json.loads(get(f"{address}api/about"))["n_inputs"]
         between = frames(address)
     row = {"name": name, "first_picture_s": min(starts), "ms": ms, "n_points": n_points}

@@ -1,9 +1,9 @@
-"""How fast a folder of images opens, the first time and the second.
+"""The time to load a folder of images, the first time and the second.
 
     make bench
 
-Writes 10,000 small PNG files in two classes to a temporary folder, loads them twice with an empty cache, and
-prints the seconds of both. About a minute on two cores.
+Writes 10,000 small PNG files in two classes to a temporary folder, loads them twice, starting with an empty
+cache, and prints the seconds of both. Takes about a minute on two cores.
 """
 
 import argparse

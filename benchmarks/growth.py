@@ -1,8 +1,8 @@
-"""How time grows: with images, blocks, resolution, classes and features, as slopes on log-log axes.
+"""The growth of time with images, blocks, resolution, classes and features, as slopes on log-log axes.
 
     python benchmarks/growth.py
 
-Slope 1 is linear. At the first sizes fixed costs show, so the slope is that of the upper half of the sizes.
+Slope 1 is linear. Fixed costs dominate at small sizes, so the slope is fitted to the upper half of the sizes.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""What the training loop costs beside forward, backward and step, on a `small` network of 28 x 28 grey images.
+"""The overhead of the training loop over forward, backward and step, with `small` on 28 x 28 grey images.
 
-A step of the loop (batch from the array, noise, normalisation, loss, clipping, moving average, checks, counting)
-against forward, backward and optimiser step alone on a batch that is at hand. Both are measured in turns, and the
-best of several rounds counts: other work on the machine only ever adds time.
+Compares a step of the loop (batch from the array, noise, normalisation, loss, clipping, moving average, checks,
+counting) with forward, backward and optimiser step alone on a prepared batch. Both are measured in turns, and
+the best of several rounds counts, because other work on the machine only adds time.
 """
 
 import math

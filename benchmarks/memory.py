@@ -1,10 +1,10 @@
-"""Memory and time of training against depth: activations kept, recomputed (constant memory), and FrEIA.
+"""Memory and time of training against depth: activations stored, recomputed (constant memory), and FrEIA.
 
     python benchmarks/memory.py
 
-Each measurement is a process of its own: it builds a network of so many coupling blocks on 16 x 16 images of 12
-channels, with its optimiser, and then makes training steps. Told is the peak above what the process held when the
-model was built, and the best time of a step. About five minutes.
+Each measurement runs in its own process. It builds a network of coupling blocks on 16 x 16 images of 12
+channels, with its optimiser, and makes training steps. Reported are the peak memory above that of the built
+model, and the best time of a step. Takes about five minutes.
 """
 
 import argparse
@@ -22,7 +22,7 @@ KINDS = ("activations kept", "constant memory", "FrEIA")
 
 
 def measure(kind: str, blocks: int, batch: int, steps: int) -> dict[str, float]:
-    """In this process: MB above the built model, and seconds of a step."""
+    """In this process: peak memory above the built model in MB, and seconds of a step."""
     import torch
     from torch import nn
 
@@ -49,11 +49,11 @@ def measure(kind: str, blocks: int, batch: int, steps: int) -> dict[str, float]:
         flow = Chain(*layers).to(memory_format=torch.channels_last)
         flow.constant_memory = kind == "constant memory"
     optimizer = torch.optim.SGD(flow.parameters(), lr=1e-4, momentum=0.9, fused=True)
-    for p in flow.parameters():  # momentum and gradients belong to what is built
+    for p in flow.parameters():  # count momentum and gradients as part of the built model
         p.grad = torch.zeros_like(p)
     optimizer.step()
     x = torch.randn(batch, *SHAPE)
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of importing and building
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak after importing and building
     before, times = memory("VmRSS"), []
     for _ in range(steps):
         start = time.perf_counter()
@@ -67,7 +67,7 @@ def measure(kind: str, blocks: int, batch: int, steps: int) -> dict[str, float]:
 
 
 def memory(name: str) -> float:
-    """MB that this process holds (VmRSS), or held at its largest (VmHWM)."""
+    """Memory of this process in MB, now (VmRSS) or at its peak (VmHWM)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 

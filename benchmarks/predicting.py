@@ -1,9 +1,9 @@
-"""predict_proba and typicality of the `small` network for 28 x 28 images: images per second, and what takes them.
+"""predict_proba and p_values of the `small` network for 28 x 28 images: images per second.
 
     python benchmarks/predicting.py
 
-An untrained network does: only time is measured. "Outside" is all but the network's own evaluation on tensors that
-are ready: levels to tensors, noise, normalisation, code lengths, scores and ranks.
+The network is untrained, because only time is measured. "Outside" is everything but the network's evaluation on
+prepared tensors: levels to tensors, noise, normalisation, code lengths, scores and ranks.
 """
 
 import math
@@ -47,13 +47,13 @@ def main() -> None:
 
         seconds = {"network": best(network)}
     seconds["predict_proba"] = best(lambda: model.predict_proba(x))
-    seconds["typicality"] = best(lambda: model.p_values(x))
+    seconds["p_values"] = best(lambda: model.p_values(x))
     rows = []
     for name, value in seconds.items():
         row = {"name": name, "per_s": N / value, "outside": 100 * (1 - seconds["network"] / value)}
         rows.append(row)
         print(f"{name:14} {row['per_s']:7.0f} images/s, {row['outside']:5.1f} % outside the network")
-    both = seconds["predict_proba"] + seconds["typicality"]
+    both = seconds["predict_proba"] + seconds["p_values"]
     print(f"both: {100 * (1 - 2 * seconds['network'] / both):.1f} % outside")
     save("predicting", rows, n=N, batch=BATCH, rounds=ROUNDS)
 

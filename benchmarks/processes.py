@@ -1,9 +1,9 @@
-"""Two processes of one thread against one process of two threads: images a second in training.
+"""Two processes of one thread against one process of two threads: images per second in training.
 
     python benchmarks/processes.py
 
-Each measurement starts `ibinn train`'s own loop anew, under torchrun where there are two processes; the contenders
-take turns and the best step of all rounds counts. About seven minutes.
+Each measurement starts the loop of `ibinn train`, under torchrun if there are two processes. The contenders
+take turns, and the best step of all rounds counts. Takes about seven minutes.
 """
 
 import argparse
@@ -27,7 +27,7 @@ BATCH = 128
 
 
 def best_step(size: str, steps: int, shares: bool) -> float:
-    """In this process, or in all that torchrun has started: seconds of the quickest step."""
+    """In this process, or in those that torchrun has started: seconds of the fastest step."""
     import numpy as np
 
     from ibinn._system import keep_freed_memory

@@ -2,8 +2,8 @@
 
     python benchmarks/recipes.py DATA_DIR [--epochs 1] [--only NAME ...]
 
-Gamma has its value from the first step on. Validation figures only: the test set is not read. One run at a time,
-each in a folder of its own below --out, where finished ones are not run again.
+Gamma has its final value from the first step on. The table shows validation metrics; the test set is not read.
+Runs are made one at a time, each in its own folder below --out. Finished runs are not repeated.
 """
 
 import argparse

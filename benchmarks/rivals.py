@@ -1,17 +1,18 @@
-"""Speed beside other flow libraries: the same couplings, subnets, batch, threads and precision, in turns.
+"""Speed compared to other flow libraries: the same couplings, subnets, batch, threads and precision, in turns.
 
     python benchmarks/rivals.py
 
-Three networks: the paper's for CIFAR, the `small` one for 28 x 28 grey images, and a dense flow over 30 features.
-Work: training steps (forward, loss, backward, clipping, optimiser), evaluation (posterior and log q(x)), inverses,
-and the latency of a single input. Each contender has a process of its own, made anew for each kind of work; they
-take turns and the best of several rounds counts. FrEIA has no downsampling coupling, so both have plain squeezes.
-normflows has couplings with the same subnets, but learns its 1x1 mixes; zuko's are its own. "Subnets alone" is the
-same convolutions, batch-norms and matrix products without couplings: the limit of what is built on them.
+Three networks: the paper's for CIFAR, the `small` one for 28 x 28 grey images, and a dense flow over 30
+features. Work: training steps (forward, loss, backward, clipping, optimiser), evaluation (posterior and log
+q(x)), inverses, and the latency of a single input. Each contender runs in a new process for each kind of work.
+They take turns, and the best of several rounds counts. FrEIA has no downsampling coupling, so both use plain
+squeezes. normflows has couplings with the same subnets, but learns its 1x1 convolutions; zuko has its own
+couplings. "Subnets alone" is the same convolutions, batch-norms and matrix products without couplings: a lower
+bound on the time.
 
-ibinn lets the allocator keep freed memory, as its commands do. "FrEIA tuned" has that too, and channels-last
-memory, made contiguous before its Flatten, which takes no other layout. All subnets have the same layers; those
-of rivals, in a plain nn.Sequential, do not fold batch-norm in evaluation, as ours do.
+ibinn lets the allocator keep freed memory, as its commands do. "FrEIA tuned" does too, and uses channels-last
+memory, made contiguous before its Flatten, which needs that. All subnets have the same layers. Those of the
+other libraries are in a plain nn.Sequential, which does not fold batch-norm in evaluation.
 """
 
 import argparse
@@ -164,7 +165,7 @@ def freia(network: Images | Vectors, channels_last: bool = False) -> Contender:
 
 
 class Normflows(nn.Module):
-    """normflows calls the way from data to latents its inverse; flows are listed from data on."""
+    """In normflows the map from data to latents is the inverse; the flows are listed from the data on."""
 
     def __init__(self, flows: list[nn.Module], shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -325,7 +326,7 @@ def work_on(name: str, network: str, work: str, batch: str, threads: str) -> Non
 
 
 def compare(network: str, work: str, threads: int, rounds: int) -> list[dict[str, object]]:
-    """One row for each contender; ratio is how many times FrEIA's speed."""
+    """One row per contender; ratio is the speed relative to FrEIA."""
     batch = 1 if work == "latency" else NETWORKS[network].batch
     call = "evaluate" if work == "latency" else work
     names = [n for n in CONTENDERS[network] if not (call == "invert" and n.startswith("subnets"))]

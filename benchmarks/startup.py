@@ -1,4 +1,4 @@
-"""Import and start-up time, each in a fresh interpreter, in turns, the best of several.
+"""Import and start-up times in new interpreters, measured in turns, the best of several.
 
 python benchmarks/startup.py
 """

@@ -1,4 +1,4 @@
-"""Where a training step of the paper's network goes, beside that of its subnets alone, by kind of operation.
+"""The time of a training step of the paper's network and of its subnets alone, by kind of operation.
 
 python benchmarks/step_profile.py
 """
@@ -29,14 +29,14 @@ KINDS = {
 
 
 def milliseconds(name: str) -> dict[str, float]:
-    """By kind, for one step: the best of several for each operation, as other work only adds time."""
+    """Milliseconds of one step by kind: the best of several for each operation, as other work only adds time."""
     bench = Bench(name, NETWORKS["paper"], 128)
     bench.train(), bench.train()
     best: dict[str, float] = {}
     for _ in range(STEPS):
-        with profile(activities=[ProfilerActivity.CPU]) as seen:
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
             bench.train()
-        for event in seen.key_averages():
+        for event in profiler.key_averages():
             best[event.key] = min(best.get(event.key, 1e9), event.self_cpu_time_total / 1e3)
     kinds = {kind: sum(best.get(key, 0.0) for key in keys) for kind, keys in KINDS.items()}
     return kinds | {"all the rest": sum(best.values()) - sum(kinds.values())}

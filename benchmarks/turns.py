@@ -1,4 +1,4 @@
-"""What the benchmarks share: contenders that take turns, each in a process of its own, and where results go."""
+"""Shared by the benchmarks: contenders that take turns, each in its own process, and the results folder."""
 
 import json
 import math
@@ -12,10 +12,10 @@ RESULTS = Path(__file__).with_name("results")
 
 
 class Worker:
-    """A process that makes one thing and answers each line it is sent with the seconds one call took.
+    """A process that builds one contender, and prints the seconds of one call for each line on its input.
 
-    script is called as `script --worker ARGUMENTS`, and answers by `serve`. A process of its own gives every
-    contender the allocator and caches that a user's program would have.
+    It runs `script --worker ARGUMENTS`, which calls `serve`. In its own process every contender has the
+    allocator and caches that it would have in a user's program.
     """
 
     def __init__(self, script: str, *arguments: str) -> None:
@@ -34,7 +34,7 @@ class Worker:
 
 
 def serve(seconds_of_a_call: Any) -> None:
-    """The worker's side: a number for every line."""
+    """The side of the worker: print a number for every line on the input."""
     for _ in sys.stdin:
         print(seconds_of_a_call(), flush=True)
 
@@ -42,7 +42,7 @@ def serve(seconds_of_a_call: Any) -> None:
 def best_of_turns(script: str, contenders: dict[str, tuple[str, ...]], rounds: int) -> dict[str, float]:
     """Seconds of one call by name, the best of several rounds in which the contenders take turns."""
     workers = {name: Worker(script, *arguments) for name, arguments in contenders.items()}
-    for worker in workers.values():  # one after the other: building and warming up
+    for worker in workers.values():  # build and warm up one after the other
         worker.call(), worker.call()
     best = dict.fromkeys(workers, math.inf)
     for _ in range(rounds):
@@ -54,8 +54,8 @@ def best_of_turns(script: str, contenders: dict[str, tuple[str, ...]], rounds: i
 
 
 def save(name: str, rows: Iterable[dict[str, Any]], **settings: Any) -> None:
-    """To results/<name>.json."""
-    from machine import machine  # imports torch, which the processes that only wait need not
+    """Write results/<name>.json."""
+    from machine import machine  # imports torch, which waiting processes do not need
 
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps({"machine": machine(), **settings, "rows": list(rows)}, indent=1)

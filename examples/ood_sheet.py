@@ -1,9 +1,9 @@
-"""A contact sheet: images of a data set beside every out-of-distribution set that can be made for it.
+"""A contact sheet: images of a data set and of every OoD set that can be made for it.
 
     python examples/ood_sheet.py digits --out runs/ood_sheet
     python examples/ood_sheet.py cifar10 --data-dir data --sets quickdraw imagenet mnist
 
-Sets made from the inliers are always shown; --sets adds others, by name or path.
+Sets made from the inliers are always shown. --sets adds others, by name or path.
 """
 
 import argparse
@@ -22,7 +22,7 @@ N = 16  # images of each set
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("data", help="the inliers: a known set, or the path of one")
+    parser.add_argument("data", help="the inliers: the name of a known set, or a path")
     parser.add_argument("--sets", nargs="*", default=[], help="further sets, by name or path")
     parser.add_argument("--data-dir", type=Path, default=None)
     parser.add_argument("--out", type=Path, default=Path("runs/ood_sheet"))
@@ -37,7 +37,7 @@ def main() -> None:
         try:
             sheets[name] = ood_set(name, inliers, data.levels, data_dir=options.data_dir, n=N)
         except DataError as error:
-            print(f"without {name}: {error}")
+            print(f"{name} is left out: {error}")
     save_figure(draw_contact_sheet(sheets, levels=data.levels), options.out)
     print(f"{options.out}.png and .pdf")
 

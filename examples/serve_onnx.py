@@ -1,10 +1,10 @@
-"""Answers of an exported model with NumPy and ONNX Runtime alone: no PyTorch, no ibinn.
+"""Use an exported model with NumPy and ONNX Runtime only, without PyTorch and ibinn.
 
     ibinn export RUN model.onnx
     python examples/serve_onnx.py model.onnx inputs.npy
 
-Prints class, probability and p-value of each input. inputs.npy holds them in the form that the model was exported
-for; of an .npz file the array x is taken; without a file, random inputs show that all works.
+Prints class, probability and p-value of each input. inputs.npy holds inputs in the form that the model was
+trained on. From an .npz file the array x is read. Without a file the inputs are random.
 """
 
 import argparse
@@ -14,8 +14,8 @@ import numpy as np
 import onnxruntime
 
 
-def answer(session, x):
-    """The outputs by name (probabilities, log_q_x where the model has a density, p_value), in batches of 256."""
+def predict(session, x):
+    """The outputs by name: probabilities, log_q_x (if the model has a density), p_value."""
     names = [output.name for output in session.get_outputs()]
     batches = [session.run(names, {"x": x[i : i + 256]}) for i in range(0, len(x), 256)]
     return {name: np.concatenate([batch[i] for batch in batches]) for i, name in enumerate(names)}
@@ -23,7 +23,7 @@ def answer(session, x):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("model", help="what ibinn export wrote")
+    parser.add_argument("model", help="a file that ibinn export wrote")
     parser.add_argument("inputs", nargs="?", help="an .npy or .npz file")
     options = parser.parse_args()
 
@@ -35,8 +35,8 @@ def main():
         x = x["x"] if options.inputs.endswith(".npz") else x
     else:
         x = np.random.default_rng(0).uniform(0, form.get("pixel_max", 1), (5, *form["shape"]))
-    answers = answer(session, x.astype(form["dtype"]))
-    for q, p in zip(answers["probabilities"], answers["p_value"], strict=True):
+    output = predict(session, x.astype(form["dtype"]))
+    for q, p in zip(output["probabilities"], output["p_value"], strict=True):
         print(f"{class_names[q.argmax()]}, probability {q.max():.3f}, p-value {p:.3f}")
 
 

@@ -1,4 +1,4 @@
-"""The paper's figures about its theory: what noise does, and where the losses pull."""
+"""The paper's figures on its theory: the effect of noise, and the gradients of the losses."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class Space(NamedTuple):
 
 
 class Landscape(NamedTuple):
-    """One panel of the loss figure: a loss over a square of z, and its pull on a point and on the two means."""
+    """One panel of the loss figure: a loss over a square of z, and its forces on a point and on the two means."""
 
     title: str
     x_axis: Tensor
@@ -47,7 +47,7 @@ def draw_noise_amplification(spaces: Sequence[Space]) -> Figure:
             axis = figure.add_subplot(1, len(spaces), position + 1)
             draw_clouds(axis, space)
             middle = (space.points.amax(0) + space.points.amin(0)) / 2
-            left, bottom = (middle - span / 2).tolist()  # one scale for all panels: sizes compare
+            left, bottom = (middle - span / 2).tolist()  # the same scale in all panels
             axis.set(xlim=(left, left + span), ylim=(bottom, bottom + span), title=space.title)
             axis.set(xlabel="z₁" if position else "x₁", ylabel="z₂" if position else "x₂", aspect="equal")
             if position == 0:
@@ -56,7 +56,7 @@ def draw_noise_amplification(spaces: Sequence[Space]) -> Figure:
 
 
 def draw_clouds(axis: Axes, space: Space) -> None:
-    """Faint points by class, and on top of them the clouds in the colour of their class."""
+    """Faint points in the colour of their class, with the clouds on top."""
     for label in range(int(space.y.max()) + 1):
         colour = COLOURS[label]
         points = space.points[space.y == label]
@@ -68,7 +68,7 @@ def draw_clouds(axis: Axes, space: Space) -> None:
 
 
 def draw_loss_landscapes(landscapes: Sequence[Landscape]) -> Figure:
-    """The paper's figure 4: losses over the latent plane, with their pull on one point and on both means."""
+    """The paper's figure 4: losses over the latent plane, with their forces on one point and on both means."""
     with rc_context(STYLE):
         figure = Figure(figsize=(3.2 * len(landscapes), 3.3), layout="constrained")
         axes = [figure.add_subplot(1, len(landscapes), i + 1) for i in range(len(landscapes))]
@@ -80,7 +80,7 @@ def draw_loss_landscapes(landscapes: Sequence[Landscape]) -> Figure:
 
 
 def draw_landscape(axis: Axes, landscape: Landscape) -> QuadMesh:
-    """One loss as shades, scaled to its own range; the nine tenths that are low show the structure."""
+    """One loss as shades. The scale ends at its 90 % quantile, because the structure is in the low values."""
     low, high = float(landscape.loss.min()), float(landscape.loss.quantile(0.9))
     shades = ((landscape.loss - low) / (high - low)).clamp(0, 1)
     x_axis, y_axis = landscape.x_axis.numpy(), landscape.y_axis.numpy()
@@ -95,13 +95,13 @@ def draw_landscape(axis: Axes, landscape: Landscape) -> QuadMesh:
 
 
 def draw_boundary(axis: Axes, mu: Tensor) -> None:
-    """The line of equal distance to two means, dotted."""
+    """A dotted line at equal distance from the two means."""
     (dx, dy), (x, y) = (mu[1] - mu[0]).tolist(), mu.mean(0).tolist()
     axis.axline((x, y), (x - dy, y + dx), color=INK, linestyle=":", linewidth=1)
 
 
 def draw_forces(axis: Axes, landscape: Landscape) -> None:
-    """The point and both means, each with its force as an arrow; the longest spans a quarter of their distance."""
+    """The point and both means with arrows for the forces; the longest is a quarter of the means' distance."""
     starts = torch.cat([landscape.z[None], landscape.mu])
     longest = landscape.forces.norm(dim=1).max()
     arrows = 0.25 * torch.pdist(landscape.mu) * landscape.forces / longest

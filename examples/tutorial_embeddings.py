@@ -1,11 +1,10 @@
-"""Embeddings: somebody's pretrained network gives vectors; this tells which of them to trust.
+"""Embeddings: classify the vectors of a pretrained network, and detect those that are not to be trusted.
 
     python examples/tutorial_embeddings.py --out runs/tutorial_embeddings
     python examples/tutorial_embeddings.py --embeddings mine.npz --out runs/mine
 
-Any array (N, D) will do: mine.npz holds x, y, and x_strange with embeddings of something else. Without it, a
-stand-in: a random network turns digits into 64 numbers, and the strange inputs are the digits with noise.
---epochs 2 is for those in a hurry.
+mine.npz holds arrays x (N, D), y (N,), and x_ood with embeddings of something else. Without it, a random
+network turns digits into 64 numbers, and x_ood are digits with noise. Use --epochs 2 for a quick run.
 """
 
 import argparse
@@ -20,8 +19,8 @@ from ibinn import IBINNClassifier
 from ibinn.report.style import STYLE, save_figure
 
 
-def stand_in(n_features: int = 64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x, y and x_strange: what a network of one random layer makes of digits, and of noisy ones."""
+def digit_embeddings(n_features: int = 64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x, y and x_ood: digits and noisy digits after one random layer."""
     pixels, y = load_digits(return_X_y=True)
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(64, n_features)) / 8
@@ -31,46 +30,48 @@ def stand_in(n_features: int = 64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--embeddings", type=Path, default=None, help="an .npz with x, y and x_strange")
+    parser.add_argument("--embeddings", type=Path, default=None, help="an .npz with x, y and x_ood")
     parser.add_argument("--out", type=Path, default=Path("runs/tutorial_embeddings"))
     parser.add_argument("--epochs", type=int, default=None)
     options = parser.parse_args()
 
     if options.embeddings is None:
-        x, y, strange = stand_in()
+        x, y, x_ood = digit_embeddings()
     else:
         with np.load(options.embeddings, allow_pickle=False) as arrays:
-            x, y, strange = arrays["x"], arrays["y"], arrays["x_strange"]
+            x, y, x_ood = arrays["x"], arrays["y"], arrays["x_ood"]
     x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=0.3, random_state=0, stratify=y)
 
-    # gamma leans towards the classes, whose probabilities matter most here. Scaling is the model's own business.
+    # A gamma above 1 favours the class probabilities. The model scales the inputs itself.
     model = IBINNClassifier(gamma=4.0, epochs=options.epochs, random_state=0).fit(x_train, y_train)
-    print(f"{100 * model.score(x_test, y_test):.1f} % of {len(y_test)} new embeddings are told right")
+    print(
+        f"{100 * model.score(x_test, y_test):.1f} % of {len(y_test)} new embeddings are classified correctly"
+    )
 
-    p_test, p_strange = model.p_values(x_test), model.p_values(strange)
-    print(f"flagged at p <= 0.05: {100 * np.mean(p_test <= 0.05):.1f} % of new ones like these, ", end="")
-    print(f"{100 * np.mean(p_strange <= 0.05):.1f} % of the strange ones")
+    p_test, p_ood = model.p_values(x_test), model.p_values(x_ood)
+    print(f"atypical at p <= 0.05: {100 * np.mean(p_test <= 0.05):.1f} % of the new embeddings, ", end="")
+    print(f"{100 * np.mean(p_ood <= 0.05):.1f} % of the OoD embeddings")
 
-    sure = model.predict_proba(x_test).max(1)
-    right = model.predict(x_test) == y_test
-    order = np.argsort(-np.minimum(sure, p_test))
+    confidence = model.predict_proba(x_test).max(1)
+    is_correct = model.predict(x_test) == y_test
+    order = np.argsort(-np.minimum(confidence, p_test))
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
         bins = np.linspace(0, 1, 21)
         axes[0].hist(
-            [p_test, p_strange],
+            [p_test, p_ood],
             bins,
             density=True,
-            label=["like the training data", "strange"],
+            label=["new embeddings", "OoD embeddings"],
             color=["C0", "0.4"],
         )
-        axes[0].set(title="Is it like the training data?", xlabel="p-value", ylabel="density")
+        axes[0].set(title="Is it typical of the training data?", xlabel="p-value", ylabel="density")
         axes[0].legend()
         share = np.arange(1, len(order) + 1) / len(order)
-        axes[1].plot(100 * share, 100 * (1 - np.cumsum(right[order]) / np.arange(1, len(order) + 1)))
+        axes[1].plot(100 * share, 100 * (1 - np.cumsum(is_correct[order]) / np.arange(1, len(order) + 1)))
         axes[1].set(
-            title="Answering only what it trusts",
-            xlabel="inputs answered (%)",
+            title="Classifying only trusted inputs",
+            xlabel="inputs classified (%)",
             ylabel="error among them (%)",
         )
         options.out.mkdir(parents=True, exist_ok=True)

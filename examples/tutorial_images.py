@@ -2,9 +2,9 @@
 
     python examples/tutorial_images.py --out runs/tutorial_images
 
-The handwritten digits that come with scikit-learn are first written as PNG files, a folder per class, as a person
-would have photos. Then: load, fit, predict, explain one decision, show the evidence, draw new digits.
---epochs 2 is for those in a hurry.
+The script first writes scikit-learn's handwritten digits as PNG files, in a folder per class. Then it loads
+them, fits a model, predicts, explains one decision, shows the evidence, and draws new digits. Use --epochs 2
+for a quick run.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from ibinn.report.style import save_figure
 
 
 def write_folder(folder: Path) -> None:
-    """folder/3/0017.png and so on: eight by eight pixels, magnified by two."""
+    """Write folder/3/0017.png and so on: 8 x 8 pixels, enlarged to 16 x 16."""
     for number, (image, label) in enumerate(zip(*load_digits(return_X_y=True), strict=True)):
         path = folder / str(label) / f"{number:04}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/tutorial_images"))
     parser.add_argument("--epochs", type=int, default=None)
-    parser.add_argument("--n", type=int, default=1500, help="so many images to learn from")
+    parser.add_argument("--n", type=int, default=1500, help="number of training images")
     options = parser.parse_args()
 
     write_folder(options.out / "digits")
@@ -44,22 +44,23 @@ def main() -> None:
     x, y = np.asarray(data.train.x), np.array(data.class_names)[data.train.y]
 
     model = IBINNClassifier(epochs=options.epochs, random_state=0, verbose=1).fit(x[train], y[train])
-    print(f"{100 * model.score(x[test], y[test]):.1f} % of {len(test)} new digits are told right")
+    print(f"{100 * model.score(x[test], y[test]):.1f} % of {len(test)} new digits are classified correctly")
     sets = model.predict_set(x[test], alpha=0.05)
     true = sets[np.arange(len(test)), np.searchsorted(model.classes_, y[test])]
-    print(
-        f"sets at alpha = 0.05: {sets.sum(1).mean():.2f} classes each, {100 * true.mean():.1f} % hold the true one"
-    )
+    n_classes, coverage = sets.sum(1).mean(), 100 * true.mean()
+    print(f"sets at alpha = 0.05: {n_classes:.2f} classes each, {coverage:.1f} % contain the true one")
 
-    turned = np.rot90(x[test], axes=(1, 2))
-    for name, images in (("new digits", x[test]), ("the same, lying on their side", turned)):
-        print(f"{name}: {100 * np.mean(~model.is_typical(images)):.0f} % are flagged as strange")
+    rotated = np.rot90(x[test], axes=(1, 2))
+    for name, images in (("new digits", x[test]), ("the same digits, rotated by 90 degrees", rotated)):
+        print(f"{name}: {100 * np.mean(~model.is_typical(images)):.0f} % are atypical")
 
     hardest = int(np.argsort(model.predict_proba(x[test]).max(1))[0])
-    told = model.explain(x[test][hardest])
-    first, second = sorted(told.posterior, key=lambda name: -told.posterior[name])[:2]
-    print(told)
-    figure = explanation_figure(told, x[test][hardest], model.evidence(x[test][hardest], first, second))
+    explanation = model.explain(x[test][hardest])
+    first, second = sorted(explanation.posterior, key=lambda name: -explanation.posterior[name])[:2]
+    print(explanation)
+    figure = explanation_figure(
+        explanation, x[test][hardest], model.evidence(x[test][hardest], first, second)
+    )
     save_figure(figure, options.out / "hardest")
 
     samples, _ = model.sample(100, np.repeat(model.classes_, 10))

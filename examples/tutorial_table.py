@@ -1,10 +1,10 @@
-"""A table: learn two kinds of wine, and notice when a third one comes in.
+"""A table: learn two kinds of wine, and detect a third one.
 
     python examples/tutorial_table.py --out runs/tutorial_table
 
-Thirteen chemical measurements of 178 wines of three growers (they come with scikit-learn). The model learns the
-wines of two growers. New wines of theirs get a class with a probability; wines of the third grower get a small
-p-value: "not like the data I know". --epochs 2 is for those in a hurry.
+The data are thirteen chemical measurements of 178 wines of three growers, from scikit-learn. The model learns
+the wines of two growers. Their new wines get a class with a probability. Wines of the third grower get a small
+p-value: they are atypical of the training data. Use --epochs 2 for a quick run.
 """
 
 import argparse
@@ -26,25 +26,27 @@ def main() -> None:
     options = parser.parse_args()
 
     x, y = load_wine(return_X_y=True)
-    grower = np.array(["Alba", "Bruno", "Carlo"])[y]  # any labels will do
+    grower = np.array(["Alba", "Bruno", "Carlo"])[y]  # labels can be strings
     known = np.flatnonzero(grower != "Carlo")
     train, test = train_test_split(known, test_size=0.3, random_state=0, stratify=grower[known])
 
     model = IBINNClassifier(epochs=options.epochs, random_state=0).fit(x[train], grower[train])
-    print(f"{100 * model.score(x[test], grower[test]):.0f} % of {len(test)} new wines are told right")
+    print(
+        f"{100 * model.score(x[test], grower[test]):.0f} % of {len(test)} new wines are classified correctly"
+    )
 
     p_known, p_third = model.p_values(x[test]), model.p_values(x[grower == "Carlo"])
-    print(f"flagged at p <= 0.05: {100 * np.mean(p_known <= 0.05):.0f} % of the known growers' new wines,")
-    print(f"                      {100 * np.mean(p_third <= 0.05):.0f} % of the third grower's")
-    usual = np.argsort(p_third)[len(p_third) // 2]
-    print("\none of the third grower's wines:", model.explain(x[grower == "Carlo"][usual]).text)
+    print(f"atypical at p <= 0.05: {100 * np.mean(p_known <= 0.05):.0f} % of the known growers' new wines,")
+    print(f"                       {100 * np.mean(p_third <= 0.05):.0f} % of the third grower's")
+    median = np.argsort(p_third)[len(p_third) // 2]
+    print("\none of the third grower's wines:", model.explain(x[grower == "Carlo"][median]).text)
 
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
         z = {name: model.encode(x[rows]) for name, rows in {
             "Alba": test[grower[test] == "Alba"],
             "Bruno": test[grower[test] == "Bruno"],
-            "Carlo, never seen": np.flatnonzero(grower == "Carlo"),
+            "Carlo, not in the training data": np.flatnonzero(grower == "Carlo"),
         }.items()}  # fmt: skip
         axis = np.linalg.svd(np.concatenate([*z.values()]) - model.encode(x[train]).mean(0))[2][:2]
         for (name, points), colour in zip(z.items(), ("C0", "C1", "0.4"), strict=True):
@@ -58,7 +60,7 @@ def main() -> None:
             [p_known, p_third], bins, label=["new wines of Alba and Bruno", "Carlo"], color=["C0", "0.4"]
         )
         axes[1].axvline(0.05, color="C3", linewidth=1)
-        axes[1].set(title="Is it like the training data?", xlabel="p-value", ylabel="wines")
+        axes[1].set(title="Is it typical of the training data?", xlabel="p-value", ylabel="wines")
         axes[1].legend()
         options.out.mkdir(parents=True, exist_ok=True)
         save_figure(figure, options.out / "wines")

@@ -1,9 +1,9 @@
-"""Two classes in the plane whose true densities are known: train, compare with Bayes, draw two figures.
+"""Two classes in the plane with known densities: train, compare with Bayes' rule, draw two figures.
 
     python examples/two_dimensions.py --out runs/two_dimensions
 
-Prints how far the learned posteriors are from the true one, and draws two figures of the paper: what training
-does to noise, and the landscapes of the three losses. Takes about a minute on two cores.
+Prints the distance of the learned posteriors to the true one, and draws two figures of the paper: the effect of
+training on noise, and the landscapes of the three losses. Takes about a minute on two cores.
 """
 
 import argparse
@@ -22,9 +22,9 @@ from ibinn.objectives import ci_xz
 from ibinn.report.style import save_figure
 
 SIGMA = 0.02  # of the noise in training
-PICTURED = 0.08  # of the noise in the figure, to be seen
+FIGURE_SIGMA = 0.08  # of the noise in the figure, where it must be visible
 ARC = torch.linspace(0, math.pi, 4, dtype=torch.float64)
-CENTRES = torch.stack(  # (class, component, coordinate): two arcs that reach into each other
+CENTRES = torch.stack(  # (class, component, coordinate): two interlocking arcs
     [
         torch.stack([ARC.cos() - 0.5, ARC.sin() - 0.25], dim=1),
         torch.stack([0.5 - ARC.cos(), 0.25 - ARC.sin()], dim=1),
@@ -36,7 +36,7 @@ Objective = Callable[[GenerativeClassifier, Tensor, Tensor], Tensor]
 
 
 def true_class(y: int) -> MixtureSameFamily:
-    """p(x|y): four round Gaussians along an arc."""
+    """p(x|y): four Gaussians along an arc."""
     centres = CENTRES[y].to(torch.get_default_dtype())
     return MixtureSameFamily(
         Categorical(logits=torch.zeros(len(centres))), Independent(Normal(centres, SPREAD), 1)
@@ -80,7 +80,7 @@ def new_model(seed: int = 0) -> GenerativeClassifier:
 
 
 def train(name: str, objective: Objective, steps: int = 2000, sigma: float = SIGMA) -> GenerativeClassifier:
-    """A model trained on fresh points, so that nothing can be overfitted."""
+    """A model trained on new points in every step, so that it cannot overfit."""
     model = new_model().train()
     optimizer = torch.optim.Adam(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=steps)
@@ -100,7 +100,7 @@ def train(name: str, objective: Objective, steps: int = 2000, sigma: float = SIG
 
 @torch.no_grad()
 def distance_to_bayes(model: GenerativeClassifier, n: int = 20_000) -> float:
-    """Mean |q(y=1|x) - p(y=1|x)| over fresh points."""
+    """Mean |q(y=1|x) - p(y=1|x)| over new points."""
     x, _ = draw_data(n)
     return float((model.log_q_y_given_x(x).exp() - true_posterior(x))[:, 1].abs().mean())
 
@@ -114,32 +114,34 @@ def cross_information(model: GenerativeClassifier, sigma: float, n: int = 20_000
 
 @torch.no_grad()
 def noise_spaces(models: dict[str, GenerativeClassifier], sigma: float) -> list[Space]:
-    """Ten inputs with 200 draws of noise each, in the input space and in each model's latent space."""
+    """Ten inputs with 200 noisy copies each, in the input space and in each model's latent space."""
     torch.manual_seed(0)
     x, y = draw_data(600)
-    chosen = spread_out(x, 10)
-    clouds = x[chosen, None] + sigma * torch.randn(10, 200, 2)
-    spaces = [Space(f"input X\nnoise σ = {sigma:g}", x, y, clouds, y[chosen])]
+    rows = spread_out(x, 10)
+    clouds = x[rows, None] + sigma * torch.randn(10, 200, 2)
+    spaces = [Space(f"input X\nnoise σ = {sigma:g}", x, y, clouds, y[rows])]
     for name, model in models.items():
         z, z_clouds = model.encode(x)[0], model.encode(clouds.flatten(0, 1))[0].view_as(clouds)
         title = f"{name}\nCI(X, Z) = {cross_information(model, sigma):.1f} nats"
-        spaces.append(Space(title, z, y, z_clouds, y[chosen]))
+        spaces.append(Space(title, z, y, z_clouds, y[rows]))
     return spaces
 
 
 def spread_out(x: Tensor, n: int) -> Tensor:
-    """Indices of n rows of x that are far from each other but no outliers, the most central one first."""
+    """Indices of n rows of x that are far apart but not outliers, the most central one first."""
     inside = ((x > x.quantile(0.1, dim=0)) & (x < x.quantile(0.9, dim=0))).all(1).nonzero().flatten()
     inner = x[inside]
-    chosen = [int((inner - inner.mean(0)).norm(dim=1).argmin())]
+    rows = [int((inner - inner.mean(0)).norm(dim=1).argmin())]
     for _ in range(n - 1):
-        chosen.append(int(torch.cdist(inner, inner[chosen]).amin(1).argmax()))
-    return inside[chosen]
+        rows.append(int(torch.cdist(inner, inner[rows]).amin(1).argmax()))
+    return inside[rows]
 
 
 LOSSES: dict[str, Callable[[GaussianMixture, Tensor, Tensor], Tensor]] = {
-    "our $\\mathcal{L}_X$: any class will do": lambda q, z, y: loss_x(q.log_q_z(z), z.new_zeros(len(z)), 2),
-    "our $\\mathcal{L}_Y$: only the class counts": lambda q, z, y: loss_y(q.scores(z), q.log_w, y),
+    "our $\\mathcal{L}_X$: attraction to both means": lambda q, z, y: loss_x(
+        q.log_q_z(z), z.new_zeros(len(z)), 2
+    ),
+    "our $\\mathcal{L}_Y$: repulsion from the other mean": lambda q, z, y: loss_y(q.scores(z), q.log_w, y),
     "class-NLL: no repulsion": lambda q, z, y: class_nll(q.log_q_z_given_y(z), z.new_zeros(len(z)), y, 2),
 }
 
@@ -165,7 +167,7 @@ def loss_landscapes(mixture: GaussianMixture) -> list[Landscape]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
-        "--out", type=Path, default=Path("runs/two_dimensions"), help="where the figures go"
+        "--out", type=Path, default=Path("runs/two_dimensions"), help="folder for the figures"
     )
     parser.add_argument("--steps", type=int, default=2000, help="training steps of each model")
     options = parser.parse_args()
@@ -179,7 +181,7 @@ def main() -> None:
 
     stages = {"latent Z before training": new_model(), "latent Z after training": models["gamma = 1"]}
     figures = {
-        "noise_amplification": draw_noise_amplification(noise_spaces(stages, PICTURED)),
+        "noise_amplification": draw_noise_amplification(noise_spaces(stages, FIGURE_SIGMA)),
         "loss_landscapes": draw_loss_landscapes(loss_landscapes(GaussianMixture(2, 2, distance=3.0))),
     }
     for name, figure in figures.items():

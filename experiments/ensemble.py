@@ -23,7 +23,7 @@ from ibinn.evaluation import calibrated, means_with_intervals, read_test, splits
 from ibinn.metrics.bootstrap import resampled_ranks, resampled_sums
 from ibinn.metrics.classification import brier, entropy, log_loss, wrong
 from ibinn.metrics.roc import auroc_of, fpr95_of, ranks
-from ibinn.metrics.temperature import fit_temperature, scaled
+from ibinn.metrics.temperature import apply_temperature, fit_temperature
 from ibinn.ood.features import feature_scores, fit_feature_scores
 from ibinn.ood.sets import OOD_SETS, ood_set
 from ibinn.run import RESULTS
@@ -45,7 +45,7 @@ def member(run: Run, dataset: Dataset, inputs: Mapping[str, NDArray[Any]]) -> An
     for name, x in inputs.items():
         outputs = run.pipeline.predict(x)
         scores = {"energy": outputs.energy, **feature_scores(run.pipeline, x, features)}
-        answers[name] = scaled(outputs.log_q_y, temperature), scores
+        answers[name] = apply_temperature(outputs.log_q_y, temperature), scores
     return answers
 
 

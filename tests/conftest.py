@@ -25,6 +25,7 @@ def own_places(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("IBINN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("IBINN_DATA", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # which the command line replaces
 
 

@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from ibinn.cli import main
-from ibinn.data.augment import augment
-from ibinn.data.draws import Part
+from ibinn.data.augment import Augmentation, augment
+from ibinn.data.batches import Shard
 from ibinn.data.preprocess import ImagePreprocess
 from ibinn.data.splits import split
 from ibinn.run.folder import load_run
@@ -135,10 +135,10 @@ def test_an_example_gets_the_same_noise_whoever_holds_it(n, n_parts, noise, seed
 
     def varied(mine):
         generator.manual_seed(seed)
-        part = Part(generator, n, mine)
+        shard = Shard(generator, n, mine)
         x = preprocess.to_units(levels[mine])
-        x = augment(x, part, flip=True, crop=1, rotation=10.0, jitter=(0.1, 0.1, 0.1))
-        return preprocess.add_noise(x, part)
+        x = augment(x, shard, Augmentation(True, 1, 10.0, (0.1, 0.1, 0.1)))
+        return preprocess.add_noise(x, shard)
 
     whole = varied(slice(None))
     assert len(whole.flatten(1).unique(dim=0)) == n

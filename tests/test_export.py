@@ -12,7 +12,7 @@ import pytest
 import torch
 from helpers.trainings import FEW_BLOCKS, few_digits, trained, two_moons
 from numpy.testing import assert_allclose, assert_array_equal
-from serve_onnx import answer
+from serve_onnx import predict
 from torch import nn
 
 import ibinn
@@ -130,7 +130,7 @@ def exported(tmp_path_factory):
 def test_answers_are_those_of_the_model(exported, name, n):
     case = exported(name)
     pipeline, n_calibration = case.run.pipeline, len(case.run.reference.calibration_class)
-    got, want = answer(case.session(export_onnx), case.x[-n:]), pipeline.predict(case.raw[-n:])
+    got, want = predict(case.session(export_onnx), case.x[-n:]), pipeline.predict(case.raw[-n:])
     assert_allclose(got["probabilities"], np.exp(want.log_q_y), atol=1e-5)
     ranks = got["p_value"] * (n_calibration + 1)
     assert_allclose(ranks, np.round(ranks), rtol=1e-12)
@@ -148,7 +148,7 @@ def smallest(case):
 
 def test_rows_of_no_numbers_are_as_strange_as_can_be(exported):
     case = exported("table")
-    got = answer(case.session(export_onnx), np.array([[np.nan, 0.0], [1e200, 0.0]]))
+    got = predict(case.session(export_onnx), np.array([[np.nan, 0.0], [1e200, 0.0]]))
     assert_array_equal(got["p_value"], smallest(case))
 
 
@@ -158,7 +158,7 @@ def test_images_out_of_range_are_as_strange_as_can_be(exported):
     x, p = case.x[usual][:7], case.p_values[usual][:7]
     x[:6, 0, 0] = [np.nan, np.inf, -np.inf, 1.11, -0.11, 255]
     x[6] = np.select([x[6] == 0, x[6] == 1], [-0.09, 1.09], x[6])  # a tenth too much is clipped
-    assert_array_equal(answer(case.session(export_onnx), x)["p_value"], [smallest(case)] * 6 + [p[6]])
+    assert_array_equal(predict(case.session(export_onnx), x)["p_value"], [smallest(case)] * 6 + [p[6]])
 
 
 @pytest.mark.parametrize("n", [1, 257])

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.fast import fused
 from ibinn.flows.mixing import AffineMix, mix_channels
-from ibinn.flows.subnets import ENOUGH, Subnet, conv_subnet, dense_subnet
+from ibinn.flows.subnets import MIN_FOLD_BATCH, Subnet, conv_subnet, dense_subnet
 from ibinn.mixture import GaussianMixture
 from ibinn.models.architectures import image_flow
 from ibinn.models.classifier import GenerativeClassifier
@@ -149,7 +149,7 @@ def test_a_folded_batch_norm_gives_what_an_unfolded_one_gives(stride, bias):
     if bias:
         convs = [m for m in net if isinstance(m, nn.Conv2d)]
         convs[0].bias = nn.Parameter(torch.randn(8))
-    x = torch.randn(ENOUGH, 3, 6, 6)
+    x = torch.randn(MIN_FOLD_BATCH, 3, 6, 6)
     expected = nn.Sequential(*net)(x)
     with torch.no_grad():
         assert_close(net(x), expected)
@@ -159,7 +159,7 @@ def test_a_folded_batch_norm_gives_what_an_unfolded_one_gives(stride, bias):
 
 
 def test_batch_norm_in_training_or_without_statistics_is_not_folded():
-    x = torch.randn(ENOUGH, 3, 6, 6)
+    x = torch.randn(MIN_FOLD_BATCH, 3, 6, 6)
     for norm in (nn.BatchNorm2d(4).train(), nn.BatchNorm2d(4, track_running_stats=False)):
         conv = nn.Conv2d(3, 4, 3)
         net = Subnet(conv, norm, ndim=4)
@@ -177,7 +177,7 @@ UNUSUAL = {
 
 @pytest.mark.parametrize("pair", UNUSUAL.values(), ids=UNUSUAL)
 def test_unusual_convolutions_and_batch_norms_keep_their_meaning(pair):
-    net, x = used(Subnet(*pair, nn.ReLU(), ndim=4)), torch.randn(ENOUGH, 3, 6, 6)
+    net, x = used(Subnet(*pair, nn.ReLU(), ndim=4)), torch.randn(MIN_FOLD_BATCH, 3, 6, 6)
     with torch.no_grad():
         assert_close(net(x), nn.Sequential(*net)(x))
 
@@ -187,7 +187,7 @@ def test_hooks_are_called():
     norm = next(m for m in net if isinstance(m, nn.BatchNorm2d))
     norm.register_forward_hook(lambda *_: seen.append(1))
     with torch.no_grad():
-        net(torch.randn(ENOUGH, 3, 6, 6))
+        net(torch.randn(MIN_FOLD_BATCH, 3, 6, 6))
     assert seen == [1]
 
 

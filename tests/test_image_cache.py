@@ -1,9 +1,10 @@
-"""Decoded images on disk: instant the second time, never half-written, and no burden on memory."""
+"""The cache of decoded images: read the second time, never half-written, and not held in memory."""
 
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,10 +66,10 @@ def test_an_empty_cache_variable_is_none_and_there_may_be_no_home(monkeypatch):
     monkeypatch.setenv("IBINN_CACHE", "")
     assert image_module.cache_folder().parts[-3:] == (".cache", "ibinn", "decoded")
 
-    def homeless():
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(image_module.Path, "home", homeless)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
+    assert image_module.cache_folder() == Path("/elsewhere/ibinn/decoded")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user without a home
     assert image_module.cache_folder().is_absolute()
 
 

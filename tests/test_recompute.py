@@ -118,7 +118,7 @@ def backward(flow, x):
 def test_a_flow_that_cannot_be_inverted_is_refused(make):
     flow = make()
     dtype = next((p.dtype for p in flow.parameters()), torch.float64)
-    with pytest.raises(NotInvertibleError, match=r"misses its input by .* go on without constant memory"):
+    with pytest.raises(NotInvertibleError, match="without constant memory"):
         backward(flow, torch.randn(4, 3, 8, 8, dtype=dtype))
 
 

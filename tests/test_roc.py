@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 from sklearn import metrics as sk
 
-from ibinn.metrics.bootstrap import interval, resampled_ranks, resampled_sums
+from ibinn.metrics.bootstrap import bootstrap_interval, resampled_ranks, resampled_sums
 from ibinn.metrics.roc import auroc, auroc_of, fpr95, ranks, roc_curve
 
 finite = st.one_of(
@@ -75,7 +75,7 @@ def test_infinite_scores_have_a_rank_and_nan_has_none():
 
 def test_bootstrap_of_a_mean_agrees_with_scipy():
     values = np.random.default_rng(0).exponential(size=400)
-    low, high = interval(resampled_sums(values[:, None], seed=0, n_resamples=4000)[:, 0] / 400)
+    low, high = bootstrap_interval(resampled_sums(values[:, None], seed=0, n_resamples=4000)[:, 0] / 400)
     theirs = stats.bootstrap((values,), np.mean, n_resamples=4000, method="percentile", rng=1)
     assert_allclose((low, high), theirs.confidence_interval, atol=0.01)
 
@@ -85,7 +85,7 @@ def test_bootstrap_of_auroc_agrees_with_resampling_by_hand():
     a, b = rng.normal(size=150), rng.normal(1, size=100).round(1)
     mine = resampled_ranks(ranks(a, b), auroc_of, (0, 1), n_resamples=3000)
     hand = [by_scikit_learn(rng.choice(a, len(a)), rng.choice(b, len(b)))[0] for _ in range(1000)]
-    assert_allclose(interval(mine), np.quantile(hand, [0.025, 0.975]), atol=0.01)
+    assert_allclose(bootstrap_interval(mine), np.quantile(hand, [0.025, 0.975]), atol=0.01)
     assert mine.mean() == pytest.approx(auroc(a, b), abs=0.005)
 
 
@@ -100,11 +100,11 @@ def test_pairs_are_resampled_together():
 
 def test_intervals_of_what_cannot_be_negative_hold_the_value():
     again = np.random.default_rng(0).normal(3, 1, size=1000)
-    low, high = interval(again, here=1.0)
+    low, high = bootstrap_interval(again, centre=1.0)
     assert low == 0
     assert high == pytest.approx(1 + 1.96, abs=0.2)
 
 
 def test_interval_leaves_out_what_has_no_number():
-    assert interval(np.array([1.0, np.nan, 1.0])) == (1.0, 1.0)
-    assert np.isnan(interval(np.array([np.nan]))).all()
+    assert bootstrap_interval(np.array([1.0, np.nan, 1.0])) == (1.0, 1.0)
+    assert np.isnan(bootstrap_interval(np.array([np.nan]))).all()

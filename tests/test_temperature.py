@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from ibinn.metrics.classification import log_loss
-from ibinn.metrics.temperature import FARTHEST, fit_temperature, scaled
+from ibinn.metrics.temperature import FARTHEST, apply_temperature, fit_temperature
 
 
 def drawn(seed, n=300, n_classes=4, sharpness=1.0):
@@ -41,7 +41,7 @@ def test_overconfident_answers_are_brought_back():
 @given(st.integers(0, 1000), st.floats(0.1, 10.0))
 def test_scaling_keeps_the_order_and_gives_probabilities(seed, temperature):
     log_q_y, _ = drawn(seed, n=20)
-    new = scaled(log_q_y, temperature)
+    new = apply_temperature(log_q_y, temperature)
     assert_allclose(np.exp(new).sum(1), 1)
     assert (new.argsort(1) == log_q_y.argsort(1)).all()
     assert_allclose(new, log_softmax(log_q_y / temperature, axis=1), rtol=1e-9, atol=1e-12)
@@ -51,7 +51,7 @@ def test_certain_mistakes_missing_answers_and_no_answers():
     log_q_y = np.array([[0.0, -np.inf], [-np.inf, 0.0], [0.0, -np.inf], [np.nan, np.nan]])
     y = np.array([0, 1, 1, 0])
     t = fit_temperature(log_q_y, y)
-    assert np.isfinite(scaled(log_q_y[:3], t)).all()
+    assert np.isfinite(apply_temperature(log_q_y[:3], t)).all()
     assert t == FARTHEST or t == pytest.approx(FARTHEST, rel=1e-6)  # no temperature is high enough
     assert fit_temperature(log_q_y[3:], y[3:]) == 1.0
     assert fit_temperature(log_q_y[:2], y[:2]) == pytest.approx(1 / FARTHEST, rel=1e-6)

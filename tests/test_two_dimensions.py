@@ -52,11 +52,11 @@ def test_samples_come_from_the_classes_they_were_asked_for(bottleneck):
 
 
 def test_the_true_posterior_is_calibrated(single_precision):
-    """The yardstick itself: among points with p(y=1|x) about 0.3, 30 % are of class 1."""
+    """Among points with p(y=1|x) about 0.3, 30 % are of class 1."""
     x, y = two_dimensions.draw_data(200_000)
     p = two_dimensions.true_posterior(x)[:, 1]
-    chosen = (p > 0.28) & (p < 0.32)
-    assert_close(y[chosen].float().mean(), p[chosen].mean(), atol=0.03, rtol=0)
+    near = (p > 0.28) & (p < 0.32)
+    assert_close(y[near].float().mean(), p[near].mean(), atol=0.03, rtol=0)
 
 
 def test_class_nll_does_not_pull_on_the_other_mean_and_loss_y_repels_it(single_precision):
@@ -82,7 +82,7 @@ def test_figures_are_written_whole(bottleneck, tmp_path):
         assert content.startswith(b"\x89PNG" if name.endswith("png") else b"%PDF")
 
 
-def test_chosen_points_are_distinct_and_apart(single_precision):
+def test_the_points_of_the_figure_are_distinct_and_apart(single_precision):
     x, _ = two_dimensions.draw_data(500)
-    chosen = two_dimensions.spread_out(x, 8)
-    assert torch.pdist(x[chosen]).min() > 0.3
+    rows = two_dimensions.spread_out(x, 8)
+    assert torch.pdist(x[rows]).min() > 0.3

@@ -14,8 +14,7 @@ from sklearn.datasets import load_digits, load_iris
 from ibinn import IBINNClassifier
 from ibinn.cli import main
 from ibinn.data.dataset import DataError
-from ibinn.data.inputs import InputForm
-from ibinn.data.unlabelled import read_inputs
+from ibinn.data.inputs import InputForm, read_inputs
 from ibinn.inference.judge import judge
 from ibinn.ood.conformal import benjamini_hochberg
 
@@ -113,8 +112,8 @@ def test_images_are_fitted_to_the_model(tmp_path, capsys, digits_run):
     assert [line.split()[0] for line in lines[1:]] == [
         str(tmp_path / "new" / name) for name in ("a.png", "deep/b.png")
     ]
-    assert "1 of 2 images are turned into grey" in shown.err
-    assert "1 of 2 images are cropped about the centre and resized to 8 x 8" in shown.err
+    assert "1 of 2 images are converted to grey" in shown.err
+    assert "1 of 2 images are cropped at the centre and resized to 8 x 8" in shown.err
 
 
 def test_pictures_come_in_the_levels_of_the_model(tmp_path):
@@ -205,7 +204,7 @@ def test_mistakes_are_one_line(tmp_path, capsys, digits_run, iris_run):
     wide = npz(tmp_path / "w.npz", np.zeros((2, 9, 8), np.uint8))
     assert "there is no" in fails(capsys, "predict", folder, tmp_path / "nothing.png")
     assert "holds no images" in fails(capsys, "predict", folder, tmp_path / "empty")
-    assert "nothing that this model takes" in fails(capsys, "predict", table, tmp_path / "a.txt")
+    assert "give .csv, .parquet or .npz" in fails(capsys, "predict", table, tmp_path / "a.txt")
     assert "was trained on" in fails(capsys, "predict", folder, wide)
     assert "alpha" in fails(capsys, "predict", folder, good, "--alpha", "2")
     assert "fdr" in fails(capsys, "predict", folder, good, "--fdr", "2")

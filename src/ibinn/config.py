@@ -1,8 +1,12 @@
-"""Frozen dataclasses <-> TOML: the one place where text becomes types. Strict: nothing is ignored or guessed."""
+"""Settings as frozen dataclasses, read from and written to TOML.
+
+Text becomes types here and nowhere else. Reading is strict: an unknown key, a missing key or a value of the
+wrong type is an error. `from_dict` is the same reader for any dataclass and any source of plain values, such as
+JSON.
+"""
 
 import dataclasses
 import difflib
-import json
 import math
 import tomllib
 import types
@@ -11,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-T = TypeVar("T")
+import tomli_w
+
+Config = TypeVar("Config")  # any dataclass
 
 Method = Literal["ibinn", "class-nll", "class-nll-fixed", "resnet", "irevnet", "vib"]
 Size = Literal["tiny", "small", "base", "paper"]
@@ -20,28 +26,28 @@ Priors = Literal["data", "uniform", "learned"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Pretrained = Literal["digits", "fashion_mnist", "cifar10"]
 
-ALPHA = 0.05  # p-values up to this are atypical, where nobody says otherwise
-GAMMA_METHODS = ("ibinn", "vib")  # those whose loss has the knob
+ALPHA = 0.05  # default level: inputs with a p-value up to this are atypical
+GAMMA_METHODS = ("ibinn", "vib")  # methods whose loss depends on gamma
 
 
 class ConfigError(ValueError):
-    """A setting that is unknown, of the wrong type or out of range: one sentence, with the way out."""
+    """A setting is unknown, of the wrong type or out of range. The message is one sentence."""
 
 
 def at_least(name: str, value: float, least: float) -> None:
-    """ConfigError for a smaller value, or one that is no number."""
+    """Raise ConfigError for a smaller value or NaN."""
     if not value >= least:
         raise ConfigError(f"{name} is {value} but must be {least} or more")
 
 
 def positive(name: str, value: float) -> None:
-    """ConfigError unless the value is positive and finite."""
+    """Raise ConfigError unless the value is positive and finite."""
     if not 0 < value < math.inf:
         raise ConfigError(f"{name} is {value} but must be positive and finite")
 
 
 def in_unit_interval(name: str, value: float) -> None:
-    """ConfigError unless the value is in [0, 1)."""
+    """Raise ConfigError unless the value is in [0, 1)."""
     if not 0 <= value < 1:
         raise ConfigError(f"{name} is {value} but must be 0 or more, and less than 1")
 
@@ -52,11 +58,37 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Network:
-    """A network. Images: an entry of blocks, widths, dropouts per resolution. Vectors: dense blocks only.
+    """The size and shape of a network.
 
-    The log-scale of a coupling is clamp tanh(slope raw), with down_slope where the resolution is halved and with
-    2 for the clamp in dense blocks. Scales behind the mixes start at `scale`; learn_scale lets training change
-    them.
+    Images pass through one stage per resolution, then dense blocks. Vectors pass through dense blocks only, and
+    the three tuples are empty.
+
+    Attributes
+    ----------
+    blocks : tuple of int
+        Number of coupling blocks at each resolution.
+    widths : tuple of int
+        Hidden channels of the subnets at each resolution.
+    dropouts : tuple of float
+        Dropout rate of the subnets at each resolution, in [0, 1).
+    subnet : {"paper", "light"}
+        Kind of convolutional subnet: the paper's, with batch-norm, or a lighter one for CPUs.
+    clamp : float
+        Bound on the log-scale of a coupling, which is ``clamp * tanh(slope * raw)``. Dense blocks use 2.
+    slope : float
+        Slope of the soft clamp.
+    down_slope : float
+        Slope of the soft clamp in couplings that halve the resolution.
+    dense_blocks : int
+        Number of coupling blocks on vectors.
+    dense_width : int
+        Hidden units of the subnets of dense blocks.
+    dense_dropout : float
+        Dropout rate of the subnets of dense blocks, in [0, 1).
+    scale : float
+        Initial scale of the layers that mix channels.
+    learn_scale : bool
+        Whether training changes these scales.
     """
 
     blocks: tuple[int, ...]
@@ -91,17 +123,52 @@ class Network:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained. From noise on, it is about images, but for normalise.
+    """How a network is trained.
 
-    learning_rate is the peak; the means get mu_rate times it. schedule "steps" divides it by 10 three times. clip
-    is for the norm of the gradient, smoothing for the labels; ema is the memory of the moving average, 0 for
-    none. When the validation loss has not fallen for `patience` epochs training stops, and the best epoch is
-    kept; with patience 0 the last one is. gamma_ramp is the share of the training over which the IB-INN's gamma
-    rises from 0 to its value. sigma is the deviation of Gaussian noise in pixel units, where a level is 1/256
-    wide. normalise: "equalise" evens out the histogram, "whiten" starts the model close to linear discriminant
-    analysis (training/start.py). flip mirrors half of the images, crop shifts by up to so many pixels, rotation
-    turns by up to so many degrees, jitter changes brightness, contrast and saturation by up to these shares
-    (data/augment.py).
+    The attributes ``noise``, ``sigma``, ``flip``, ``crop``, ``rotation`` and ``jitter`` apply to images only.
+
+    Attributes
+    ----------
+    epochs : int
+        Number of passes over the training set.
+    batch_size : int
+        Examples per step, over all processes.
+    optimizer : {"adamw", "sgd"}
+        Optimizer.
+    learning_rate : float
+        Peak learning rate.
+    mu_rate : float
+        Factor on the learning rate for the class means.
+    weight_decay : float
+        Weight decay of the optimizer.
+    schedule : {"one-cycle", "steps"}
+        Schedule of the learning rate. "steps" divides it by 10 three times.
+    clip : float
+        Largest norm of the gradient; larger gradients are scaled down to it.
+    smoothing : float
+        Label smoothing, in [0, 1).
+    ema : float
+        Decay of the moving average of the weights, in [0, 1); 0 turns it off.
+    patience : int
+        Stop when the validation loss has not fallen for this many epochs, and keep the best epoch. With 0,
+        train for all epochs and keep the last one.
+    gamma_ramp : float
+        Share of the training over which the IB-INN's gamma rises from 0 to its value, in [0, 1).
+    noise : {"uniform", "gaussian", "both"}
+        Noise added to the pixels.
+    sigma : float
+        Standard deviation of the Gaussian noise in pixel units, where one of 256 levels is 1/256 wide.
+    normalise : {"standard", "equalise", "whiten"}
+        "standard" shifts and scales each channel, "equalise" flattens the histogram of the pixels, "whiten"
+        starts the model close to linear discriminant analysis.
+    flip : bool
+        Mirror half of the images.
+    crop : int
+        Shift images by up to this many pixels in each direction.
+    rotation : float
+        Rotate images by up to this many degrees in each direction.
+    jitter : tuple of float
+        Change brightness, contrast and saturation by a factor of up to 1 plus or minus these numbers.
     """
 
     epochs: int
@@ -138,7 +205,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything needed to train a model again, up to the machine: config.toml of a run folder."""
+    """All settings of a training run, as stored in the config.toml of its folder."""
 
     format: int
     data: str
@@ -154,7 +221,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         if not self.gamma >= 0:
-            raise ConfigError(f"gamma is {self.gamma} but must be 0 or more; inf is a plain classifier")
+            raise ConfigError(f"gamma is {self.gamma} but must be 0 or more; inf gives a plain classifier")
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"seed is {self.seed} but must be from 0 to 2^32 - 1")
         if self.recipe.gamma_ramp and not has_ramp(self.method, self.gamma):
@@ -164,19 +231,19 @@ class RunConfig:
 
 
 def has_ramp(method: Method, gamma: float) -> bool:
-    """Whether gamma may rise to its value in training."""
+    """Whether gamma can rise to its value during training."""
     return method == "ibinn" and 0 < gamma < math.inf
 
 
 def run_name(data: str, method: Method, gamma: float, size: Size, seed: int) -> str:
-    """The folder's name of a run: digits-ibinn-gamma1-tiny-seed0."""
-    knob = f"-gamma{gamma:g}" if method in GAMMA_METHODS else ""
-    return f"{Path(data).resolve().stem}-{method}{knob}-{size}-seed{seed}"
+    """Name of a run's folder, such as digits-ibinn-gamma1-tiny-seed0."""
+    gamma_text = f"-gamma{gamma:g}" if method in GAMMA_METHODS else ""
+    return f"{Path(data).resolve().stem}-{method}{gamma_text}-{size}-seed{seed}"
 
 
-def from_toml(cls: type[T], text: str, where: str = "the configuration") -> T:
-    """A dataclass from TOML text. An unknown key, a missing one or a wrong type is an error."""
-    return build(cls, parse_toml(text, where), where)
+def from_toml(cls: type[Config], text: str, where: str = "the configuration") -> Config:
+    """A dataclass from TOML text; see `from_dict`."""
+    return from_dict(cls, parse_toml(text, where), where)
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
@@ -188,18 +255,43 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 
 def to_toml(config: Any) -> str:
     """TOML text that from_toml reads back to an equal dataclass. None is left out."""
-    lines: list[str] = []
-    write_table(dataclass_items(config), "", lines)
-    return "\n".join(lines) + "\n"
+
+    def table(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {
+            key: str(value) if isinstance(value, Path) else value
+            for key, value in items
+            if value is not None
+        }
+
+    return tomli_w.dumps(dataclasses.asdict(config, dict_factory=table))
 
 
-def build(cls: type[T], values: dict[str, Any], where: str) -> T:
-    """cls(**values), checked field by field."""
+def toml_value(value: Any) -> str:
+    """A value as TOML on a single line."""
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return tomli_w.dumps({"value": value}).removeprefix("value = ").removesuffix("\n")
+
+
+def parse_value(cls: type, key: str, text: str) -> Any:
+    """The value of a field of cls from TOML text; quotes around a string may be left out."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    return convert(typing.get_type_hints(cls)[key], value, key)
+
+
+def from_dict(cls: type[Config], values: dict[str, Any], where: str) -> Config:
+    """cls(**values) with every value checked and converted to the type of its field.
+
+    ConfigError, with `where` in its message, for an unknown key, a missing key or a value of the wrong type.
+    """
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     kinds = typing.get_type_hints(cls)
     for key in values:
         if key not in fields:
-            raise ConfigError(f"{where} has an unknown key {key!r}; {nearest(key, list(fields))}")
+            raise ConfigError(f"{where} has an unknown key {key!r}; {key_hint(key, list(fields))}")
     required = [
         name
         for name, field in fields.items()
@@ -210,25 +302,20 @@ def build(cls: type[T], values: dict[str, Any], where: str) -> T:
     return cls(**{key: convert(kinds[key], value, f"{key} in {where}") for key, value in values.items()})
 
 
-def parse_value(cls: type, key: str, text: str) -> Any:
-    """The value of a field from TOML text; bare words count as text."""
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
-    return convert(typing.get_type_hints(cls)[key], value, key)
-
-
-def nearest(key: str, known: list[str]) -> str:
+def key_hint(key: str, known: list[str]) -> str:
+    """The known key closest to a misspelt one, or all of them."""
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known keys are {', '.join(known)}"
 
 
 def convert(kind: Any, value: Any, where: str) -> Any:
-    """value as kind, or ConfigError. An integer may stand for a float, a list for a tuple, text for a Path."""
+    """value as a `kind`, or ConfigError.
+
+    An integer is accepted for a float, a list for a tuple, a dict for a dataclass, and a string for a Path.
+    """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        return build(typing.cast(type[Any], kind), value, where)
+        return from_dict(typing.cast(type[Any], kind), value, where)
     if origin is typing.Literal and value in arguments:
         return value
     if origin in (types.UnionType, typing.Union):
@@ -245,11 +332,11 @@ def convert(kind: Any, value: Any, where: str) -> Any:
         return float(value)
     if isinstance(kind, type) and isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
         return value
-    raise ConfigError(f"{where} is {value!r} but must be {name_of(kind)}")
+    raise ConfigError(f"{where} is {value!r} but must be {kind_name(kind)}")
 
 
 def convert_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
-    if value is None and type(None) in kinds:  # JSON has it, TOML has not
+    if value is None and type(None) in kinds:  # null in JSON; TOML has no such value
         return None
     for kind in kinds:
         if kind is not type(None):
@@ -257,39 +344,12 @@ def convert_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
                 return convert(kind, value, where)
             except ConfigError:
                 continue
-    raise ConfigError(f"{where} is {value!r} but must be {' or '.join(name_of(k) for k in kinds)}")
+    raise ConfigError(f"{where} is {value!r} but must be {' or '.join(kind_name(k) for k in kinds)}")
 
 
-def name_of(kind: Any) -> str:
+def kind_name(kind: Any) -> str:
+    """A type in the words of an error message."""
     if typing.get_origin(kind) is typing.Literal:
         return f"one of {', '.join(map(repr, typing.get_args(kind)))}"
     names = {float: "a number", int: "an integer", str: "text", bool: "true or false", Path: "a path"}
     return names.get(kind, "nothing" if kind is type(None) else str(kind))
-
-
-def dataclass_items(config: Any) -> dict[str, Any]:
-    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-
-
-def write_table(items: dict[str, Any], name: str, lines: list[str]) -> None:
-    """Plain values first, then a [section] for each nested dataclass."""
-    for key, value in items.items():
-        if value is not None and not dataclasses.is_dataclass(value):
-            lines.append(f"{key} = {toml_value(value)}")
-    for key, value in items.items():
-        if dataclasses.is_dataclass(value):
-            section = f"{name}.{key}" if name else key
-            lines += ["", f"[{section}]"]
-            write_table(dataclass_items(value), section, lines)
-
-
-def toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return str(value) if math.isfinite(value) else {"inf": "inf", "-inf": "-inf"}.get(str(value), "nan")
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(toml_value(v) for v in value)}]"
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -18,11 +18,11 @@ from ibinn.data.preprocess import ImagePreprocess
 from ibinn.data.splits import Splits, split
 from ibinn.inference.judge import judge
 from ibinn.metrics import calibration as cal
-from ibinn.metrics.bootstrap import interval, resampled_ranks, resampled_sums
+from ibinn.metrics.bootstrap import bootstrap_interval, resampled_ranks, resampled_sums
 from ibinn.metrics.classification import brier, entropy, entropy_of_shares, log_loss, wrong
 from ibinn.metrics.likelihood import bits_per_dim, paper_convention_offset
 from ibinn.metrics.roc import auroc_of, fpr95_of, ranks
-from ibinn.metrics.temperature import fit_temperature, scaled
+from ibinn.metrics.temperature import apply_temperature, fit_temperature
 from ibinn.models.methods import METHODS
 from ibinn.models.output import Output
 from ibinn.objectives import ci_xz
@@ -296,7 +296,7 @@ def rescaled(
     answered = ~np.isnan(log_q_y).any(1)
     if not answered.any():
         return Scaled(temperature), {}
-    log_q_y, y = scaled(log_q_y[answered], temperature), y[answered]
+    log_q_y, y = apply_temperature(log_q_y[answered], temperature), y[answered]
     told, intervals = means_with_intervals(
         {"nll_y": (log_loss(log_q_y, y), 1.0), "brier": (brier(log_q_y, y), 1.0)}
     )
@@ -406,5 +406,5 @@ def sigma_of(run: Run) -> float | None:
 
 
 def told_interval(values: Floats, here: float | None = None) -> Interval:
-    low, high = interval(values, here)
+    low, high = bootstrap_interval(values, here)
     return finite_or_none(low), finite_or_none(high)

@@ -1,4 +1,4 @@
-"""The Gaussian mixture in latent space, one mean per class, unit covariance: q(z|y), q(z), q(y|z)."""
+"""The Gaussian mixture in latent space, with a mean per class and unit covariance: q(z|y), q(z), q(y|z)."""
 
 import math
 from collections.abc import Sequence
@@ -11,12 +11,38 @@ from ibinn.flows.precision import as_default, autocast_off, full_precision
 
 
 class GaussianMixture(nn.Module):
-    """q(z|y) = N(z; mu_y, I) and q(z) = sum_y w_y q(z|y), over z (B, D) and K classes.
+    """A mixture with one Gaussian per class: q(z|y) = N(z; mu_y, I), q(z) = sum_y w_y q(z|y).
 
-    mu (K, D) starts with the means `distance` apart, on a sphere if K <= D (see `separated_means`), and
-    is learned unless learn_mu=False (the paper's regularised class-NLL: distance=10, learn_mu=False).
-    phi (K,) holds the class weights, log_w = log_softmax(phi): those of `priors`, or equal ones.
-    learn_phi=True makes it a parameter; let only loss_x send it gradients.
+    Parameters
+    ----------
+    n_classes : int
+        Number of classes, K.
+    n_dims : int
+        Dimensions of z, D.
+    distance : float
+        Initial distance of the means, which lie on a sphere if K <= D, else on a grid.
+    learn_mu : bool
+        Whether the means are parameters. The paper's regularised class-NLL has distance=10 and learn_mu=False.
+    priors : sequence of float or Tensor, optional
+        Class weights, K positive numbers. By default all are equal.
+    learn_phi : bool
+        Whether the class weights are parameters. Only `loss_x` should send them gradients.
+
+    Attributes
+    ----------
+    mu : Tensor
+        Class means, shape (K, D).
+    phi : Tensor
+        Free parameters of the class weights, shape (K,); ``log_w = log_softmax(phi)``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ibinn import GaussianMixture
+    >>> mixture = GaussianMixture(n_classes=3, n_dims=5, distance=4.0)
+    >>> z = mixture.sample(torch.tensor([0, 1, 2]), temperature=0.0)  # the means
+    >>> mixture.log_q_z(z).shape, mixture.log_q_y_given_z(z).argmax(1).tolist()
+    (torch.Size([3]), [0, 1, 2])
     """
 
     mu: Tensor
@@ -37,7 +63,7 @@ class GaussianMixture(nn.Module):
         if n_dims < 1:
             raise ValueError(f"n_dims is {n_dims} but z needs at least 1 dimension")
         if not 0 <= distance < math.inf:
-            raise ValueError(f"distance is {distance} but means can only be 0 or more apart, and finite")
+            raise ValueError(f"distance is {distance} but must be 0 or more, and finite")
         self._store("mu", separated_means(n_classes, n_dims, distance), learn_mu)
         self._store("phi", log_priors(n_classes, priors), learn_phi)
 
@@ -49,21 +75,23 @@ class GaussianMixture(nn.Module):
 
     @property
     def n_classes(self) -> int:
+        """Number of classes, K."""
         return self.mu.shape[0]
 
     @property
     def n_dims(self) -> int:
+        """Dimensions of z, D."""
         return self.mu.shape[1]
 
     @property
     def log_w(self) -> Tensor:
-        """log p(y), (K,)."""
+        """Log class weights, log_softmax(phi), (K,)."""
         return F.log_softmax(full_precision(self.phi), dim=0)
 
     def scores(self, z: Tensor) -> Tensor:
-        """z . mu_y - |mu_y|^2 / 2, (B, K): log q(z|y) up to what all classes share.
+        """z . mu_y - |mu_y|^2 / 2, (B, K): log q(z|y) up to a term that is the same for all classes.
 
-        No (B, K, D) tensor, and no difference of huge squares for z far from every mean.
+        This form needs no (B, K, D) tensor, and is accurate for z far from every mean.
         """
         self._check(z)
         with autocast_off(z):
@@ -71,11 +99,11 @@ class GaussianMixture(nn.Module):
             return F.linear(full_precision(z), mu, -0.5 * squared_norm(mu))
 
     def logits(self, z: Tensor) -> Tensor:
-        """scores + log_w, (B, K): the class log-probabilities before normalisation."""
+        """scores + log_w, (B, K): class log-probabilities before normalisation."""
         return self.scores(z) + self.log_w
 
     def log_q_origin(self, z: Tensor) -> Tensor:
-        """log N(z; 0, I), (B,): what all classes share."""
+        """log N(z; 0, I), (B,): the term that is the same for all classes."""
         return -0.5 * squared_norm(full_precision(z)) - 0.5 * self.n_dims * math.log(2 * math.pi)
 
     def log_q_z_given_y(self, z: Tensor) -> Tensor:
@@ -93,7 +121,22 @@ class GaussianMixture(nn.Module):
     def sample(
         self, y: Tensor, temperature: float = 1.0, generator: torch.Generator | None = None
     ) -> Tensor:
-        """z ~ N(mu_y, temperature^2 I) for each label in y (N,); temperature 0 gives the means."""
+        """Draw z ~ N(mu_y, temperature^2 I) for each label.
+
+        Parameters
+        ----------
+        y : Tensor
+            Integer labels, shape (N,).
+        temperature : float
+            Factor on the standard deviation; 0 gives the means.
+        generator : torch.Generator, optional
+            Source of randomness.
+
+        Returns
+        -------
+        Tensor
+            Samples, shape (N, D).
+        """
         self._check_labels(y)
         if not 0 <= temperature < math.inf:
             raise ValueError(f"temperature is {temperature} but must be 0 or more, and finite")
@@ -102,7 +145,7 @@ class GaussianMixture(nn.Module):
         return mu + temperature * noise
 
     def sample_labels(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """n labels drawn with the class weights, (n,)."""
+        """Draw n labels from the class weights, (n,)."""
         if n == 0:
             return torch.empty(0, dtype=torch.int64, device=self.phi.device)
         return torch.multinomial(self.log_w.exp(), n, replacement=True, generator=generator)
@@ -118,8 +161,8 @@ class GaussianMixture(nn.Module):
             )
         if z.ndim != 2 or z.shape[1] != self.n_dims:
             raise ValueError(
-                f"z has shape {tuple(z.shape)} but this mixture lives in (B, {self.n_dims}); a flow "
-                f"over images must end in DCTPool, and n_dims be the number of values in one input"
+                f"z has shape {tuple(z.shape)} but this mixture needs (B, {self.n_dims}); a flow for images must "
+                f"end in DCTPool, and n_dims must be the number of values in one input"
             )
 
     def _check_labels(self, y: Tensor) -> None:
@@ -137,9 +180,8 @@ class GaussianMixture(nn.Module):
 def separated_means(n_classes: int, n_dims: int, distance: float) -> Tensor:
     """K means in D dimensions, (K, D).
 
-    D >= K: block-wise unit vectors, scaled, mean k being non-zero in the k-th block of dimensions only:
-    any two are `distance` apart and all lie on one sphere. D < K, where a sphere has no room for that:
-    points of a cubic grid about 0, neighbours `distance` apart.
+    D >= K: mean k is constant in the k-th block of dimensions and 0 elsewhere, so any two are `distance` apart
+    and all lie on one sphere. D < K: points of a cubic grid about 0, with neighbours `distance` apart.
     """
     if n_dims >= n_classes:
         width = n_dims // n_classes
@@ -154,7 +196,7 @@ def separated_means(n_classes: int, n_dims: int, distance: float) -> Tensor:
 
 
 def log_priors(n_classes: int, priors: Sequence[float] | Tensor | None) -> Tensor:
-    """phi for given class weights, (K,): zeros for None, else their logarithms, normalised."""
+    """phi for given class weights, (K,): zeros for None, else the logarithms of the normalised weights."""
     if priors is None:
         return torch.zeros(n_classes)
     weights = torch.as_tensor(priors, device="cpu").detach().double()

@@ -53,3 +53,14 @@ def written(tmp_path, name, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content)
     return path
+
+
+def same(part, images, y):
+    """Whether a part holds these images and labels, in any order."""
+
+    def by_content(x, labels):
+        order = sorted(range(len(labels)), key=lambda i: x[i].tobytes())
+        return np.asarray(x)[order], np.asarray(labels)[order]
+
+    pairs = zip(by_content(part.x, part.y), by_content(images, y), strict=True)
+    return all(np.array_equal(ours, theirs) for ours, theirs in pairs)

@@ -23,7 +23,7 @@ def estimator_of(run: "Run", folder: Path) -> "IBINNClassifier":
 
 def read_one(name: str, run: "Run") -> "Array":
     """One input: a file that holds just one, or FILE:ROW."""
-    from ibinn.data.unlabelled import read_inputs
+    from ibinn.data.inputs import read_inputs
 
     path, row = Path(name), 0
     stem, colon, number = name.rpartition(":")

@@ -76,7 +76,7 @@ def read_all(files: tuple[Path, ...], run: "Run") -> "tuple[list[str], Array]":
     """Of several files, one after the other."""
     import numpy as np
 
-    from ibinn.data.unlabelled import read_inputs
+    from ibinn.data.inputs import read_inputs
 
     if not files:
         raise ValueError("no files to predict; give images, folders, .npz, .csv or .parquet")

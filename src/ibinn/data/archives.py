@@ -1,4 +1,4 @@
-"""The official archives: CIFAR's python tar and MNIST's idx files. Nothing in them is executed."""
+"""Read the official archives, CIFAR's python tar and MNIST's idx files, without executing anything in them."""
 
 import gzip
 import io
@@ -6,14 +6,14 @@ import pickle
 import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ibinn._types import Array
 from ibinn.data.dataset import DataError, Dataset, Part
 
-# What the pickles of CIFAR need to rebuild an array, under numpy's old and new names; all else is refused.
+# What CIFAR's pickles need to rebuild an array, under NumPy's old and new names. Everything else is refused.
 ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
@@ -24,47 +24,49 @@ ALLOWED = {
 
 
 class RestrictedUnpickler(pickle.Unpickler):
-    """Builds arrays, strings, lists and dictionaries, and refuses to look up anything else."""
+    """Unpickles arrays, strings, lists and dictionaries, and refuses everything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
-            raise DataError(f"it asks for {module}.{name}, which a data set has no use for")
+            raise DataError(f"it uses {module}.{name}, which a data set does not need")
         return super().find_class(module, name)
 
 
-CIFAR_MEMBERS = {  # set: (training members, test member, meta member, label key, names key)
-    "cifar10": (
-        [f"data_batch_{i}" for i in range(1, 6)],
-        "test_batch",
-        "batches.meta",
-        b"labels",
-        b"label_names",
+class CifarLayout(NamedTuple):
+    """The members of a CIFAR archive, and the keys in them."""
+
+    train: list[str]
+    test: str
+    meta: str
+    labels: bytes
+    names: bytes
+
+
+CIFAR_LAYOUTS = {
+    "cifar10": CifarLayout(
+        [f"data_batch_{i}" for i in range(1, 6)], "test_batch", "batches.meta", b"labels", b"label_names"
     ),
-    "cifar100": (["train"], "test", "meta", b"fine_labels", b"fine_label_names"),
+    "cifar100": CifarLayout(["train"], "test", "meta", b"fine_labels", b"fine_label_names"),
 }
 
 
 def load_cifar(name: str, path: Path) -> Dataset:
     """cifar10 or cifar100 from the official python tar.gz."""
-    train, test, meta, label_key, names_key = CIFAR_MEMBERS[name]
-    batches = read_tar(path, {*train, test, meta})
-    names = tuple(
-        n.decode() if isinstance(n, bytes) else str(n) for n in entry(batches[meta], names_key, path)
-    )
-    parts = [
-        Part(
-            np.concatenate([cifar_images(batches[m], path) for m in members]),
-            np.concatenate(
-                [np.asarray(entry(batches[m], label_key, path), dtype=np.int64) for m in members]
-            ),
-        )
-        for members in (train, [test])
-    ]
-    return Dataset(name, parts[0], parts[1], names, levels=256)
+    layout = CIFAR_LAYOUTS[name]
+    batches = read_tar(path, {*layout.train, layout.test, layout.meta})
+    names = entry(batches[layout.meta], layout.names, path)
+    class_names = tuple(n.decode() if isinstance(n, bytes) else str(n) for n in names)
+
+    def part(members: list[str]) -> Part:
+        images = [cifar_images(batches[m], path) for m in members]
+        labels = [np.asarray(entry(batches[m], layout.labels, path), dtype=np.int64) for m in members]
+        return Part(np.concatenate(images), np.concatenate(labels))
+
+    return Dataset(name, part(layout.train), part([layout.test]), class_names, levels=256)
 
 
 def read_tar(path: Path, wanted: set[str]) -> dict[str, dict[Any, Any]]:
-    """The wanted members, by file name, unpickled with the restricted unpickler."""
+    """The wanted members by file name, unpickled safely."""
     found: dict[str, dict[Any, Any]] = {}
     try:
         with tarfile.open(path) as archive:
@@ -87,7 +89,7 @@ def read_tar(path: Path, wanted: set[str]) -> dict[str, dict[Any, Any]]:
 def check_member(name: str, path: Path) -> None:
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
         raise DataError(
-            f"{path} holds {name!r}, which points outside of it; this is not the official archive"
+            f"{path} holds {name!r}, which points outside of it, so it is not the official archive; fetch that one"
         )
 
 
@@ -108,7 +110,7 @@ def entry(batch: dict[Any, Any], key: bytes, path: Path) -> Any:
     for candidate in (key, key.decode()):
         if candidate in batch:
             return batch[candidate]
-    raise DataError(f"{path} has no {key.decode()!r} where one belongs; fetch the official archive again")
+    raise DataError(f"{path} lacks an entry {key.decode()!r}; fetch the official archive again")
 
 
 def cifar_images(batch: dict[Any, Any], path: Path) -> Array:

@@ -6,21 +6,20 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ibinn._types import Array
+from ibinn._types import Array, Labels
 from ibinn.data.dataset import DataError, Dataset, Part
 
 
 def load_npz(
     path: Path, levels: int = 256, pixel_max: float | None = None, labelled: bool = True
 ) -> Dataset:
-    """x, y and optionally x_test, y_test; images (N, H, W[, C]) or (N, C, H, W), or rows (N, D).
+    """Arrays x, y and optionally x_test, y_test: images (N, H, W[, C]) or (N, C, H, W), or rows (N, D).
 
-    labelled=False does without y.
+    With labelled=False, y is not needed.
     """
     try:
-        # Opened here, for NumPy leaves a broken file open.
+        # Opened here, because NumPy leaves a broken file open.
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
             arrays = {
                 name: content[name] for name in ("x", "y", "x_test", "y_test") if name in content.files
@@ -52,15 +51,15 @@ def from_arrays(
     levels: int = 256,
     pixel_max: float | None = None,
 ) -> Dataset:
-    """Arrays as a person has them -> a Dataset; what had to be inferred is said in a notice."""
+    """A Dataset from arrays; a warning says what was inferred."""
     if (x_test is None) != (y_test is None):
         raise DataError(f"{name} has only one of x_test and y_test; give both or neither")
-    class_names = classes_of(name, y)
+    class_names = class_names_of(name, y)
     images = x.ndim != 2
     if images and pixel_max is None:
         pixel_max = inferred_pixel_max(name, x, levels)
     parts = [
-        Part(plain_inputs(name, inputs, levels, pixel_max), numbered(name, labels, class_names))
+        Part(plain_inputs(name, inputs, levels, pixel_max), class_numbers(name, labels, class_names))
         for inputs, labels in ((x, y), (x_test, y_test))
         if inputs is not None and labels is not None
     ]
@@ -70,7 +69,7 @@ def from_arrays(
 
 
 def label_list(name: str, y: Array) -> list[str]:
-    """Labels as text, one per input; a column (N, 1) will do."""
+    """Labels as text, one per input; y is (N,) or (N, 1)."""
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.ndim != 1 or y.dtype.kind not in "iubUS":
         raise DataError(
@@ -80,13 +79,14 @@ def label_list(name: str, y: Array) -> list[str]:
     return [label.decode() if isinstance(label, bytes) else str(label) for label in y.tolist()]
 
 
-def classes_of(name: str, y: Array) -> tuple[str, ...]:
-    """The classes in y: numbers by size, names by the alphabet."""
+def class_names_of(name: str, y: Array) -> tuple[str, ...]:
+    """The classes in y, in numerical or alphabetical order."""
     labels = set(label_list(name, y))
     return tuple(sorted(labels, key=int) if y.dtype.kind in "iu" else sorted(labels))
 
 
-def numbered(name: str, y: Array, class_names: tuple[str, ...]) -> NDArray[np.int64]:
+def class_numbers(name: str, y: Array, class_names: tuple[str, ...]) -> Labels:
+    """The position of each label among the class names, (N,)."""
     order = {label: i for i, label in enumerate(class_names)}
     labels = label_list(name, y)
     if unknown := set(labels) - set(order):
@@ -99,7 +99,7 @@ def plain_inputs(name: str, x: Array, levels: int, pixel_max: float | None) -> A
     check_numbers(name, x)
     if x.ndim == 2:
         return x.astype(np.float64)
-    return to_levels(name, channels_last(name, x), levels, pixel_max or levels - 1)
+    return pixels_to_levels(name, channels_last(name, x), levels, pixel_max or levels - 1)
 
 
 def check_numbers(name: str, x: Array) -> None:
@@ -108,6 +108,7 @@ def check_numbers(name: str, x: Array) -> None:
 
 
 def channels_last(name: str, x: Array) -> Array:
+    """Images as (N, H, W, C)."""
     if x.ndim == 3:
         return x[..., None]
     if x.ndim == 4 and x.shape[-1] in (1, 3):
@@ -120,21 +121,21 @@ def channels_last(name: str, x: Array) -> Array:
 
 
 def inferred_pixel_max(name: str, x: Array, levels: int) -> float:
-    """What white is: 1 for truth values and for floats that hardly exceed it, else the highest level.
+    """The highest pixel value: 1 for booleans and for floats up to 1.1, else levels - 1.
 
-    Bytes that are levels already need no notice.
+    A warning says which, unless x already holds levels as bytes.
     """
     if x.dtype == np.uint8 and x.max(initial=0) < levels:
         return levels - 1.0
-    unit = x.dtype.kind == "b" or (x.dtype.kind == "f" and float(x.max(initial=0)) <= 1.1)
-    highest = 1.0 if unit else levels - 1.0
+    is_unit = x.dtype.kind == "b" or (x.dtype.kind == "f" and float(x.max(initial=0)) <= 1.1)
+    highest = 1.0 if is_unit else levels - 1.0
     check_range(name, x, highest)
     warnings.warn(f"{name}: pixel values are taken to be 0–{highest:g}", stacklevel=2)
     return highest
 
 
-def to_levels(name: str, x: Array, levels: int, pixel_max: float) -> Array:
-    """0 ... pixel_max -> the nearest of 0 ... levels - 1; a tenth too much or too little is clipped."""
+def pixels_to_levels(name: str, x: Array, levels: int, pixel_max: float) -> Array:
+    """Pixels from 0 to pixel_max -> the nearest of 0 ... levels - 1; up to 10 % outside the range is clipped."""
     if x.dtype == np.uint8 and pixel_max == levels - 1 and x.max(initial=0) < levels:
         return x
     check_range(name, x, pixel_max)
@@ -142,7 +143,7 @@ def to_levels(name: str, x: Array, levels: int, pixel_max: float) -> Array:
 
 
 def check_range(name: str, x: Array, pixel_max: float) -> None:
-    """DataError unless the pixels are finite and fit 0 ... pixel_max, give or take a tenth."""
+    """Raise DataError unless the pixels are finite and within 10 % of the range from 0 to pixel_max."""
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         raise DataError(f"{name}: the images hold NaN or infinite values; remove or replace them")
     low, high = float(x.min(initial=0)), float(x.max(initial=0))

@@ -1,4 +1,4 @@
-"""Random variants of training images: flips, colour jitter, small rotations, crops, on tensor batches."""
+"""Random changes to batches of training images: flips, colour jitter, small rotations, crops."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -7,19 +7,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ibinn.data.draws import Part, Source, draw
+from ibinn.data.batches import Shard, Source, draw
 
 GREY = (0.299, 0.587, 0.114)  # ITU-R 601, the luma that Pillow uses
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What may happen to a training image. The default is nothing.
+    """The random changes to training images. By default there are none.
 
-    flip      left and right change places in half of the images
-    crop      the window moves by up to so many pixels each way; edges are repeated outside
-    rotation  about the centre, by up to so many degrees each way
-    jitter    brightness, contrast, saturation: each times a factor from 1 - a to 1 + a
+    Attributes
+    ----------
+    flip : bool
+        Mirror half of the images.
+    crop : int
+        Shift the image by up to this many pixels in each direction; edge pixels are repeated outside.
+    rotation : float
+        Rotate about the centre by up to this many degrees in each direction.
+    jitter : tuple of float
+        Multiply brightness, contrast and saturation by a factor from 1 - a to 1 + a each.
     """
 
     flip: bool = False
@@ -39,48 +45,48 @@ class Augmentation:
             )
 
 
-# A 32 x 32 window within 36 x 36 moves by 2 pixels each way.
-PAPER = Augmentation(flip=True, crop=2, rotation=12.0, jitter=(0.1, 0.1, 0.05))
+# A 32 x 32 window in 36 x 36 pixels moves by 2 pixels in each direction.
+PAPER_AUGMENTATION = Augmentation(flip=True, crop=2, rotation=12.0, jitter=(0.1, 0.1, 0.05))
 
 
 def augment(
-    x: Tensor,
-    generator: Source,
-    flip: bool = False,
-    crop: int = 0,
-    rotation: float = 0.0,
-    jitter: tuple[float, float, float] = (0.0, 0.0, 0.0),
-    high: float = 1.0,
-    step: float | None = None,
+    x: Tensor, source: Source, settings: Augmentation, high: float = 1.0, step: float | None = None
 ) -> Tensor:
-    """Each image of x (B, C, H, W) with its own draw: flip, colour jitter, edge padding, rotation, crop.
+    """Apply random changes to each image of x (B, C, H, W): flip, colour jitter, rotation, crop.
 
-    Call it with **asdict(PAPER), or any other Augmentation. Jittered values are clipped to [0, high];
-    nothing else leaves the range of x. With a `step` the result is rounded to its multiples: for
-    images of 256 levels in pixel units, high = 255/256 and step = 1/256 give levels again.
+    Jittered values are clipped to [0, high]; nothing else leaves the range of x. With a `step` the result is
+    rounded to its multiples: for images of 256 levels in pixel units, high = 255/256 and step = 1/256 give
+    levels again.
+
+    Examples
+    --------
+    >>> import torch
+    >>> x = torch.rand(8, 3, 32, 32)
+    >>> augment(x, torch.Generator().manual_seed(0), PAPER_AUGMENTATION).shape
+    torch.Size([8, 3, 32, 32])
     """
-    check_batch(x, Augmentation(flip, crop, rotation, jitter))
+    check_images_for(settings, x)
     n = len(x)
-    if flip:
-        x = mirror(x, uniform(x, (n,), generator) < 0)
-    if any(jitter):
-        factors = 1 + x.new_tensor(jitter)[:, None] * uniform(x, (n, 3), generator).T
+    if settings.flip:
+        x = mirror(x, uniform(x, (n,), source) < 0)
+    if any(settings.jitter):
+        factors = 1 + x.new_tensor(settings.jitter)[:, None] * uniform(x, (n, 3), source).T
         x = adjust_colours(x, factors, high)
-    shift = whole_numbers(x, (n, 2), crop, generator)
-    if rotation:
-        x = rotate(x, rotation * uniform(x, (n,), generator), shift)
-    elif crop:
+    shift = whole_numbers(x, (n, 2), settings.crop, source)
+    if settings.rotation:
+        x = rotate(x, settings.rotation * uniform(x, (n,), source), shift)
+    elif settings.crop:
         x = move_window(x, shift)
     return x if step is None else (x / step).round() * step
 
 
-def mirror(x: Tensor, chosen: Tensor) -> Tensor:
-    """Left and right change places in the chosen images; chosen (B,) is boolean."""
-    return torch.where(chosen[:, None, None, None], x.flip(3), x)
+def mirror(x: Tensor, is_mirrored: Tensor) -> Tensor:
+    """Swap left and right in the images where is_mirrored (B,) is true."""
+    return torch.where(is_mirrored[:, None, None, None], x.flip(3), x)
 
 
 def adjust_colours(x: Tensor, factors: Tensor, high: float = 1.0) -> Tensor:
-    """Blends with black, then with the image's mean grey, then with its grey version, as Pillow's ImageEnhance.
+    """Blend with black, then with the image's mean grey, then with its grey version, as in Pillow's ImageEnhance.
 
     The factors (3, B) are for brightness, contrast and saturation; each gives other + factor (x - other),
     clipped to [0, high]. Grey images have no saturation.
@@ -103,7 +109,7 @@ def grey(x: Tensor) -> Tensor:
 
 
 def move_window(x: Tensor, shift: Tensor) -> Tensor:
-    """out[i, j] = x[i + dy, j + dx] with shift = (dy, dx), (B, 2) whole numbers; edges are repeated outside.
+    """out[i, j] = x[i + dy, j + dx] with shift = (dy, dx), (B, 2) integers; edge pixels are repeated outside.
 
     The same as padding with repeated edges and cropping at padding + shift.
     """
@@ -115,12 +121,12 @@ def move_window(x: Tensor, shift: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, degrees: Tensor, shift: Tensor) -> Tensor:
-    """Images turned counter-clockwise about their centre by degrees (B,), then `move_window` by shift (B, 2).
+    """Rotate images counter-clockwise about their centre by degrees (B,), then `move_window` by shift (B, 2).
 
-    Both in one bilinear sampling; outside, the edges are repeated for ever.
+    Both in one bilinear sampling; edge pixels are repeated outside.
     """
     height, width = x.shape[2:]
-    # Offsets from the centre in pixels, since a turn is not one in grid_sample's [-1, 1] units unless square.
+    # Offsets from the centre in pixels: in grid_sample's [-1, 1] units a rotation is one for square images only.
     down = torch.arange(height, device=x.device) - (height - 1) / 2 + shift[:, :1]
     right = torch.arange(width, device=x.device) - (width - 1) / 2 + shift[:, 1:]
     down, right = down.to(x)[:, :, None], right.to(x)[:, None, :]
@@ -132,13 +138,13 @@ def rotate(x: Tensor, degrees: Tensor, shift: Tensor) -> Tensor:
 
 
 def uniform(x: Tensor, shape: tuple[int, ...], source: Source) -> Tensor:
-    """Draws from [-1, 1), of x's dtype and device; the same numbers for every dtype."""
+    """Random numbers from [-1, 1) with x's dtype and device; the same numbers for every dtype."""
     draws = draw(torch.rand, shape, source, device=device_of(source), dtype=torch.float32)
     return (2 * draws - 1).to(x)
 
 
 def whole_numbers(x: Tensor, shape: tuple[int, ...], most: int, source: Source) -> Tensor:
-    """Whole numbers from -most to most, all equally likely, on x's device; 0 draws nothing."""
+    """Random integers from -most to most, equally likely, on x's device; most = 0 draws nothing."""
     if most == 0:
         return torch.zeros(shape, dtype=torch.long, device=x.device)
     draws = draw(partial(torch.randint, -most, most + 1), shape, source, device=device_of(source))
@@ -146,11 +152,11 @@ def whole_numbers(x: Tensor, shape: tuple[int, ...], most: int, source: Source) 
 
 
 def device_of(source: Source) -> torch.device:
-    return source.generator.device if isinstance(source, Part) else source.device
+    return source.generator.device if isinstance(source, Shard) else source.device
 
 
-def check_batch(x: Tensor, settings: Augmentation) -> None:
-    """One clear error if x is no batch of images for these settings."""
+def check_images_for(settings: Augmentation, x: Tensor) -> None:
+    """Raise ValueError unless x is a batch of images that these settings apply to."""
     if x.ndim != 4 or not x.is_floating_point():
         raise ValueError(
             f"x is {x.dtype} of shape {tuple(x.shape)} but augment takes float images (B, C, H, W); "

@@ -1,16 +1,15 @@
-"""What every source gives: images or rows, labels, class names, value levels."""
+"""A data set as all sources give it: images or rows, labels, class names, number of pixel levels."""
 
 import hashlib
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ibinn._types import Array
+from ibinn._types import Array, Labels, Rows
 
 
 class DataError(ValueError):
-    """Something is wrong with a person's data: one sentence, with the way out."""
+    """Something is wrong with the user's data. The message is one sentence that says what to do."""
 
 
 @dataclass(frozen=True)
@@ -18,22 +17,42 @@ class Part:
     """Images (N, H, W, C) uint8, or rows (N, D) float64, and their labels (N,) int64."""
 
     x: Array
-    y: NDArray[np.int64]
+    y: Labels
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, rows: NDArray[np.int64]) -> "Part":
-        """The examples of these numbers."""
+    def take(self, rows: Rows) -> "Part":
+        """The examples with these row numbers."""
         return Part(self.x[rows], self.y[rows])
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A training part, a test part if the source has one, and what its numbers mean.
+    """A data set with its class names and the meaning of its values.
 
-    levels is the number of values that a pixel can take (256; 17 for digits), None for tables, whose
-    columns are named by feature_names.
+    Attributes
+    ----------
+    name : str
+        Name of the set, or of its file or folder.
+    train : Part
+        Training examples: `x` is images (N, H, W, C) uint8 or rows (N, D) float64, `y` is labels (N,) int64.
+    test : Part or None
+        Test examples, if the source has a test part.
+    class_names : tuple of str
+        Names of the classes 0, 1, ...
+    levels : int or None
+        Number of values that a pixel can take: 256, or 17 for the digits. None for tables.
+    feature_names : tuple of str or None
+        Names of a table's columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> part = Part(np.zeros((4, 3)), np.array([0, 1, 0, 1]))
+    >>> dataset = Dataset("toy", part, None, ("no", "yes"), None, ("a", "b", "c"))
+    >>> dataset.shape, dataset.is_images, len(dataset.train)
+    ((3,), False, 4)
     """
 
     name: str
@@ -45,16 +64,17 @@ class Dataset:
 
     @property
     def is_images(self) -> bool:
+        """Whether the inputs are images."""
         return self.levels is not None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(H, W, C) of an image, or (D,)."""
+        """(H, W, C) of an image, or (D,) of a row."""
         return tuple(self.train.x.shape[1:])
 
 
 def data_digest(dataset: Dataset) -> str:
-    """A fingerprint of the training part and what its numbers mean: where it agrees, so do the splits."""
+    """A hash of the training part, its levels and class names: data sets with equal hashes have equal splits."""
     digest = hashlib.blake2b(digest_size=16)
     part = dataset.train
     digest.update(repr((part.x.dtype.str, part.x.shape, dataset.levels, dataset.class_names)).encode())
@@ -65,7 +85,7 @@ def data_digest(dataset: Dataset) -> str:
 
 
 def checked(dataset: Dataset) -> Dataset:
-    """The same data set, if it can be learned from; DataError otherwise."""
+    """The same data set, or DataError if a classifier cannot be trained on it."""
     parts = {"train": dataset.train} | ({} if dataset.test is None else {"test": dataset.test})
     for name, part in parts.items():
         check_part(f"the {name} part of {dataset.name}", part, dataset.shape, len(dataset.class_names))
@@ -78,11 +98,11 @@ def checked(dataset: Dataset) -> Dataset:
 
 
 def check_part(where: str, part: Part, shape: tuple[int, ...], n_classes: int) -> None:
-    """DataError unless lengths, shapes, labels and values of a part make sense."""
+    """Raise DataError unless lengths, shapes, labels and values of a part are valid."""
     if len(part.x) != len(part.y):
         raise DataError(f"{where} has {len(part.x)} inputs but {len(part.y)} labels; they must match")
     if len(part.y) == 0:
-        raise DataError(f"{where} is empty; give it some examples")
+        raise DataError(f"{where} is empty; add some examples")
     if tuple(part.x.shape[1:]) != shape:
         raise DataError(f"{where} has inputs of shape {part.x.shape[1:]} but {shape} was expected")
     if part.y.min() < 0 or part.y.max() >= n_classes:

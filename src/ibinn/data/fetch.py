@@ -1,4 +1,8 @@
-"""Official archives over HTTP: resumed where they broke off, and named only once their checksum is right."""
+"""Download official archives over HTTP: resume what broke off, check the checksum, then give the file its name.
+
+pooch is not used: it restarts an interrupted download from zero, lets two processes download the same file,
+replaces a file of the user's that has the archive's name, and needs requests.
+"""
 
 import difflib
 import errno
@@ -6,71 +10,57 @@ import hashlib
 import http.client
 import os
 import re
-import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-if sys.platform != "win32":
-    import fcntl
+from ibinn._system import lock
+from ibinn._types import Progress
 
-RETRIES = 3  # further tries after a connection broke off or fell silent
+RETRIES = 3  # further attempts after a connection broke off or timed out
 CHUNK = 1 << 16  # bytes read at once
-
-Progress = Callable[[int, int | None], None]  # bytes of this file that are here, of how many if known
 
 
 class FetchError(ValueError):
-    """A download that failed: one sentence that says what, where, and what to do."""
+    """A download failed. The message is one sentence: what, where, and what to do."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """One official file of the set `name`; checksum is "md5:<hex>", "sha256:<hex>" or the like."""
+    """An official file; checksum is "md5:<hex>", "sha256:<hex>" or similar."""
 
-    name: str
-    file_name: str
     url: str
     checksum: str
     n_bytes: int | None = None
 
+    @property
+    def file_name(self) -> str:
+        return self.url.rpartition("/")[2]
 
-def idx_archives(name: str, base: str, files: dict[str, tuple[str, int]]) -> tuple[Archive, ...]:
-    """The four gzipped idx files of an MNIST-like set; files: name -> (MD5, bytes)."""
-    return tuple(
-        Archive(name, file, base + file, f"md5:{md5}", size) for file, (md5, size) in files.items()
-    )
+
+def md5_archives(base: str, files: dict[str, tuple[str, int]]) -> tuple[Archive, ...]:
+    """Archives below one address; files maps a name to (MD5, bytes)."""
+    return tuple(Archive(base + file, f"md5:{md5}", size) for file, (md5, size) in files.items())
 
 
 # CIFAR and Fashion-MNIST: the checksums that the publishers give on their pages. The publishers of MNIST
 # give the sizes only; its checksums are those of torchvision, whose mirror this is. All are MD5: enough
 # against damage, and nobody is known to be able to make other bytes for a given MD5.
-ARCHIVES: dict[str, tuple[Archive, ...]] = {
-    "cifar10": (
-        Archive(
-            "cifar10",
-            "cifar-10-python.tar.gz",
-            "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-            "md5:c58f30108f718f92721af3b95e74349a",
-            170498071,
-        ),
+ARCHIVES = {
+    "cifar10": md5_archives(
+        "https://www.cs.toronto.edu/~kriz/",
+        {"cifar-10-python.tar.gz": ("c58f30108f718f92721af3b95e74349a", 170498071)},
     ),
-    "cifar100": (
-        Archive(
-            "cifar100",
-            "cifar-100-python.tar.gz",
-            "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-            "md5:eb9058c3a382ffc7106e4002c42a8d85",
-            169001437,
-        ),
+    "cifar100": md5_archives(
+        "https://www.cs.toronto.edu/~kriz/",
+        {"cifar-100-python.tar.gz": ("eb9058c3a382ffc7106e4002c42a8d85", 169001437)},
     ),
-    "mnist": idx_archives(
-        "mnist",
+    "mnist": md5_archives(
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         {
             "train-images-idx3-ubyte.gz": ("f68b3c2dcbeaaa9fbdd348bbdeb94873", 9912422),
@@ -79,8 +69,7 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
             "t10k-labels-idx1-ubyte.gz": ("ec29112dd5afa0611ce80d1b7f02629c", 4542),
         },
     ),
-    "fashion_mnist": idx_archives(
-        "fashion_mnist",
+    "fashion_mnist": md5_archives(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         {
             "train-images-idx3-ubyte.gz": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26421880),
@@ -92,13 +81,11 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
 }
 
 
-def fetch_set(
-    name: str, folder: str | Path, on_progress: Progress | None = None, timeout: float = 30.0
-) -> list[Path]:
-    """The archives of a known set, in folder/name, fetched where they are not there yet.
+def fetch_set(name: str, folder: Path, progress: Progress | None = None) -> list[Path]:
+    """Download the archives of a known set into folder/name, unless they are there; their paths.
 
-    A sub-folder per set, because MNIST and Fashion-MNIST give their files the same names.
-    on_progress starts anew with each file.
+    Each set has its own folder because MNIST and Fashion-MNIST give their files the same names. progress gets
+    the bytes of the current file.
     """
     if name not in ARCHIVES:
         near = difflib.get_close_matches(name.lower(), ARCHIVES, n=1)
@@ -107,44 +94,47 @@ def fetch_set(
             f"there is no official archive for {name!r}; {hint}the sets that can be fetched are "
             + ", ".join(ARCHIVES)
         )
-    return [fetch(archive, Path(folder) / name, on_progress, timeout) for archive in ARCHIVES[name]]
+    return [fetch(archive, folder / name, progress) for archive in ARCHIVES[name]]
 
 
 def fetch(
     archive: Archive,
-    folder: str | Path,
-    on_progress: Progress | None = None,
+    folder: Path,
+    progress: Progress | None = None,
     timeout: float = 30.0,
-    url: str | None = None,
     pause: float = 1.0,
 ) -> Path:
-    """The archive's path in folder, downloaded unless a file with its checksum is there already.
+    """Download an archive into a folder, unless a file with its checksum is there; its path.
 
-    Bytes go to `<file_name>.part`, which later calls continue; only when length and checksum are right
-    does it take the good name, in one step. After `timeout` seconds of silence or a broken connection
-    it tries again RETRIES times, `pause` seconds apart. `url` replaces the archive's own.
-    Every failure that a person can meet is a FetchError.
+    Bytes go to `<file_name>.part`, which later calls continue. The file gets its final name in one step, after
+    length and checksum are checked. After `timeout` seconds without data, or a broken connection, it retries
+    RETRIES times, `pause` seconds apart. FetchError for every failure.
     """
-    job = Job(archive, url or archive.url, Path(folder), timeout, on_progress or (lambda done, total: None))
-    if not is_web(job.url):
-        raise FetchError(f"{job.url!r} is not a web address; give one that begins with http:// or https://")
-    if not is_there(job):
-        with only_one_in(job):
-            if not matches(job, job.part):
-                download(job, pause)
-            settle(job)
+    job = Job(archive, folder, progress or (lambda done, total: None), timeout, pause)
+    if not is_web(archive.url):
+        raise FetchError(
+            f"{archive.url!r} is not a web address; use one that begins with http:// or https://"
+        )
+    with disk_errors(job):
+        if not is_complete(job):
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked_part(job):
+                if not is_complete(job):  # another process may have finished it meanwhile
+                    if not matches(archive, job.part):
+                        download(job)
+                    settle(job)
     return job.target
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the steps of one download share."""
+    """The download of one archive into a folder."""
 
     archive: Archive
-    url: str
     folder: Path
+    progress: Progress
     timeout: float
-    on_progress: Progress
+    pause: float
 
     @property
     def target(self) -> Path:
@@ -156,11 +146,11 @@ class Job:
 
     @property
     def by_hand(self) -> str:
-        return f"download {self.url} by hand into {self.folder}"
+        return f"download {self.archive.url} by hand into {self.folder}"
 
 
 class Interrupted(Exception):
-    """The connection broke off or fell silent; what came is in the .part file, and trying again may help."""
+    """The connection broke off or timed out. The .part file has what was received; a retry may help."""
 
 
 class WebRedirects(urllib.request.HTTPRedirectHandler):
@@ -180,12 +170,11 @@ def is_web(url: str) -> bool:
 
 @contextmanager
 def disk_errors(job: Job) -> Iterator[None]:
-    """Turns what the file system refuses into a FetchError."""
+    """Turn errors of the file system into FetchError; those of the network are handled where they arise."""
     try:
         yield
     except OSError as error:
-        why = reason(error)
-        advice = "choose another folder or change its permissions"
+        why, advice = error_text(error), "choose another folder or change its permissions"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             why, advice = "the disk is full", "free some space there and run the command again to resume"
         raise FetchError(
@@ -194,177 +183,156 @@ def disk_errors(job: Job) -> Iterator[None]:
 
 
 @contextmanager
-def only_one_in(job: Job) -> Iterator[None]:
-    """Makes the folder and keeps other processes out: two downloads would mix their bytes in one .part."""
-    with disk_errors(job):
-        job.folder.mkdir(parents=True, exist_ok=True)
-    if sys.platform == "win32":  # folders cannot be opened there, so there is no lock
-        yield
-        return
-    with disk_errors(job):
-        descriptor = os.open(job.folder, os.O_RDONLY)
-    try:
-        if not lock(descriptor):
+def locked_part(job: Job) -> Iterator[None]:
+    """Lock the .part file, so that two processes do not mix their bytes in it; remove it if it stays empty."""
+    with open(job.part, "ab") as file:
+        try:
+            is_ours = lock(file)
+        except (ImportError, OSError):  # Windows and some network file systems: continue without a lock
+            is_ours = True
+            file.close()  # Windows does not rename open files
+        if not is_ours:
             raise FetchError(
                 f"another process is downloading into {job.folder}; wait for it and run the command again"
             )
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def lock(descriptor: int) -> bool:
-    """Whether this process may go on. Locking the folder itself leaves no file, and ends with the process."""
-    if sys.platform != "win32":
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:
-            pass  # some network file systems cannot lock a folder: go on without
-    return True
+            yield
+        finally:
+            if job.part.exists() and not job.part.stat().st_size:
+                job.part.unlink()
 
 
-def is_there(job: Job) -> bool:
-    """Whether the good file is there; another file under its name is the user's, and not overwritten."""
-    with disk_errors(job):
-        if not job.target.exists():
-            return False
-    if not matches(job, job.target):
+def is_complete(job: Job) -> bool:
+    """Whether the file is there. Another file with its name belongs to the user and is not overwritten."""
+    if not job.target.exists():
+        return False
+    if not matches(job.archive, job.target):
         raise FetchError(
-            f"{job.target} is there but is not the official file, whose checksum is {job.archive.checksum}; "
+            f"{job.target} exists but is not the official file, whose checksum is {job.archive.checksum}; "
             f"move it away and run the command again"
         )
     return True
 
 
-def matches(job: Job, path: Path) -> bool:
+def matches(archive: Archive, path: Path) -> bool:
     """Whether path holds exactly the archive: its length, if known, and its checksum."""
-    with disk_errors(job):
-        if not path.exists() or job.archive.n_bytes not in (None, path.stat().st_size):
-            return False
-        return checksum(path, job.archive.checksum.partition(":")[0]) == job.archive.checksum
-
-
-def checksum(path: Path, algorithm: str) -> str:
-    """The checksum of the file's bytes, as `<algorithm>:<hex>`."""
+    if not path.exists() or archive.n_bytes not in (None, path.stat().st_size):
+        return False
+    algorithm, _, expected = archive.checksum.partition(":")
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
-    return f"{algorithm}:{digest.hexdigest()}"
+    return digest.hexdigest() == expected
 
 
 def settle(job: Job) -> None:
-    """Gives a complete .part the good name; deletes it and raises if its bytes are wrong."""
-    if not matches(job, job.part):
-        with disk_errors(job):
-            job.part.unlink()
+    """Give a complete .part file its final name, or delete it and raise FetchError if its bytes are wrong."""
+    if not matches(job.archive, job.part):
+        job.part.unlink()
         raise FetchError(
-            f"{job.url} gave bytes whose checksum is not {job.archive.checksum}, so they were deleted; "
+            f"{job.archive.url} sent bytes whose checksum is not {job.archive.checksum}, so they were deleted; "
             f"run the command again, or find the official {job.archive.file_name} and put it into {job.folder}"
         )
-    with disk_errors(job):
-        with open(job.part, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(job.part, job.target)
+    with open(job.part, "rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(job.part, job.target)
 
 
-def download(job: Job, pause: float) -> None:
-    """Fills the .part file, trying again where the connection breaks off."""
+def download(job: Job) -> None:
+    """Fill the .part file, with retries."""
     for retries_left in reversed(range(RETRIES + 1)):
         try:
             return append(job)
         except Interrupted as error:
             if not retries_left:
                 raise FetchError(
-                    f"{job.url} broke off {RETRIES + 1} times, the last time because {error}; "
+                    f"{job.archive.url} broke off {RETRIES + 1} times, the last time because {error}; "
                     f"run the command again to resume, or {job.by_hand}"
                 ) from error
-            time.sleep(pause)
+            time.sleep(job.pause)
     return None
 
 
 def append(job: Job) -> None:
-    """Adds to the .part file what is missing, or starts it again if the server will not resume."""
-    answer = ask(job, resume_point(job))
-    done = answer.start
-    job.on_progress(done, answer.total)
-    with answer.response, disk_errors(job), open(job.part, "ab" if done else "wb") as file:
-        while chunk := read(job, answer.response):
+    """Add the rest to the .part file, or start it again if the server does not resume."""
+    size = job.part.stat().st_size if job.part.exists() else 0
+    body = request(job, size if job.archive.n_bytes is None or size < job.archive.n_bytes else 0)
+    done = body.start
+    job.progress(done, body.total)
+    with body.response, open(job.part, "ab" if done else "wb") as file:
+        while chunk := read_chunk(job, body.response):
             file.write(chunk)
             done += len(chunk)
-            job.on_progress(done, answer.total)
-            if answer.total is not None and done > answer.total:
-                break  # not our file, and it might never end
-    if answer.total is not None and done < answer.total:
-        raise Interrupted(f"the connection closed after {done} of {answer.total} bytes")
+            job.progress(done, body.total)
+            if body.total is not None and done > body.total:
+                break  # not the official file, and it may never end
+    if body.total is not None and done < body.total:
+        raise Interrupted(f"the connection closed after {done} of {body.total} bytes")
 
 
-def resume_point(job: Job) -> int:
-    """How many bytes of the .part file can be kept: all, unless that is the whole length or more."""
-    with disk_errors(job):
-        size = job.part.stat().st_size if job.part.exists() else 0
-    return size if job.archive.n_bytes is None or size < job.archive.n_bytes else 0
+class Body(NamedTuple):
+    """An open response, the place of its first byte in the file, and the length of the whole file."""
 
-
-class Answer(NamedTuple):
     response: http.client.HTTPResponse
-    start: int  # the place in the file of the body's first byte
-    total: int | None  # length of the whole file
+    start: int
+    total: int | None
 
 
-def ask(job: Job, start: int) -> Answer:
-    """Asks for the bytes from start on; the answer may start at 0 all the same."""
+def request(job: Job, start: int) -> Body:
+    """Request the bytes from start on; the server may send the file from 0 all the same."""
+    url, expected = job.archive.url, job.archive.n_bytes
     try:
         response = send(job, start)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 416 and start:
-            return ask(job, 0)
+            return request(job, 0)
         raise FetchError(
-            f"{job.url} answers {error.code} {reason(error.reason)}; try again later, or find the official "
+            f"{url} answers {error.code} {error_text(error.reason)}; try again later, or find the official "
             f"{job.archive.file_name} and put it into {job.folder}"
         ) from error
-    first, total = span(response)
+    first, total = content_range(response)
     if first not in (0, start):
         response.close()
         if start:
-            return ask(job, 0)
-        raise FetchError(f"{job.url} sends a part of the file when asked for all of it; {job.by_hand}")
-    if None not in (total, job.archive.n_bytes) and total != job.archive.n_bytes:
+            return request(job, 0)
+        raise FetchError(
+            f"{url} sends a part of the file in reply to a request for all of it; {job.by_hand}"
+        )
+    if None not in (total, expected) and total != expected:
         response.close()
         raise FetchError(
-            f"{job.url} offers {total} bytes but the official file has {job.archive.n_bytes}, so something "
-            f"between may have answered in its place (a proxy, a login page); {job.by_hand}"
+            f"{url} offers {total} bytes but the official file has {expected}; a proxy or a login page may have "
+            f"answered in its place; {job.by_hand}"
         )
-    return Answer(response, first, job.archive.n_bytes or total)
+    return Body(response, first, expected or total)
 
 
 def send(job: Job, start: int) -> http.client.HTTPResponse:
-    """Sends one request and returns the answer; an HTTPError is left to the caller."""
+    """Send one request and return the response; an HTTPError is left to the caller."""
     headers = {"User-Agent": "ibinn", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
     opener = urllib.request.build_opener(WebRedirects)
     try:
         response: http.client.HTTPResponse = opener.open(
-            urllib.request.Request(job.url, headers=headers), timeout=job.timeout
+            urllib.request.Request(job.archive.url, headers=headers), timeout=job.timeout
         )
     except urllib.error.HTTPError:
         raise
     except urllib.error.URLError as error:
         if isinstance(error.reason, TimeoutError):
-            raise broken(job, error.reason) from error
+            raise interrupted(job, error.reason) from error
         raise FetchError(
-            f"cannot reach {job.url}: {reason(error.reason)}; check the network connection and run the "
-            f"command again, or {job.by_hand}"
+            f"cannot reach {job.archive.url}: {error_text(error.reason)}; check the network connection and run "
+            f"the command again, or {job.by_hand}"
         ) from error
     except (OSError, http.client.HTTPException) as error:
-        raise broken(job, error) from error
+        raise interrupted(job, error) from error
     return response
 
 
-def span(response: http.client.HTTPResponse) -> tuple[int | None, int | None]:
-    """Where the body starts in the file (None: not said) and how long the whole file is, if known."""
+def content_range(response: http.client.HTTPResponse) -> tuple[int | None, int | None]:
+    """Place of the first byte in the file, None if the server does not give it, and the file's length if known."""
     if response.status != 206:
         length = response.headers.get("Content-Length", "")
         return 0, int(length) if length.isdecimal() else None
@@ -374,22 +342,20 @@ def span(response: http.client.HTTPResponse) -> tuple[int | None, int | None]:
     return int(found[1]), None if found[2] == "*" else int(found[2])
 
 
-def read(job: Job, response: http.client.HTTPResponse) -> bytes:
-    """The next bytes as soon as some are there; empty at the end."""
+def read_chunk(job: Job, response: http.client.HTTPResponse) -> bytes:
+    """The next bytes as soon as some arrive; empty at the end."""
     try:
         return response.read1(CHUNK)
     except (OSError, http.client.HTTPException) as error:
-        raise broken(job, error) from error
+        raise interrupted(job, error) from error
 
 
-def broken(job: Job, error: Exception) -> Interrupted:
-    return Interrupted(
-        f"nothing came for {job.timeout:g} s"
-        if isinstance(error, TimeoutError)
-        else f"the connection failed ({reason(error)})"
-    )
+def interrupted(job: Job, error: Exception) -> Interrupted:
+    if isinstance(error, TimeoutError):
+        return Interrupted(f"no data came for {job.timeout:g} s")
+    return Interrupted(f"the connection failed ({error_text(error)})")
 
 
-def reason(error: object) -> str:
-    """One line: the system's own words if it has some."""
+def error_text(error: object) -> str:
+    """The system's message on one line, or the name of the error."""
     return " ".join(str(getattr(error, "strerror", None) or error or type(error).__name__).split())

@@ -1,5 +1,6 @@
-"""Encoded images -> uint8 arrays: one decoder for folders and Parquet, and a cache on disk for both."""
+"""Encoded images -> uint8 arrays: the decoder for folders and Parquet files, and its cache on disk."""
 
+import contextlib
 import hashlib
 import io
 import json
@@ -14,30 +15,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageOps
+from platformdirs import user_cache_path
 
-from ibinn._types import Array
-from ibinn.data.dataset import DataError
+from ibinn._types import Array, Labels, Progress
+from ibinn.data.dataset import DataError, Part
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
-FORMATS = (
-    "PNG",
-    "JPEG",
-    "WEBP",
-    "BMP",
-    "GIF",
-    "TIFF",
-    "PPM",
-)  # and none that runs other programs, as EPS does
-DECODER = 1  # to be raised whenever the same file would come out as other pixels
-MAX_PIXELS = 50_000_000  # more in one image is taken for a decompression bomb
-
-Progress = Callable[[int, int], None]  # (done, total)
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that runs other programs, as EPS does
+DECODER_VERSION = 1  # increase it when the same file would give other pixels
+MAX_PIXELS = 50_000_000  # larger images are taken for decompression bombs
 
 
 def open_image(source: Path | bytes, name: str) -> Image.Image:
-    """A Pillow image in mode L or RGB, upright as its camera meant it, or DataError naming it."""
+    """A Pillow image in mode L or RGB, turned upright by its Exif data; DataError if it cannot be read."""
     with image_header(source, name) as image:
         try:
             image.load()
@@ -47,7 +38,7 @@ def open_image(source: Path | bytes, name: str) -> Image.Image:
 
 
 def image_header(source: Path | bytes, name: str) -> Image.Image:
-    """An image whose pixels are not decoded yet: its size is known, and not absurd."""
+    """An image whose pixels are not decoded yet; DataError if it has too many."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
@@ -57,7 +48,7 @@ def image_header(source: Path | bytes, name: str) -> Image.Image:
     except PermissionError as error:
         raise DataError(f"no permission to read {name}; change its permissions or leave it out") from error
     except Exception as error:
-        why = "it is empty" if source == b"" else "of no known format"
+        why = "it is empty" if source == b"" else "unknown format"
         raise DataError(f"{name} cannot be read as an image ({why}); repair or remove it") from error
     if image.width * image.height > MAX_PIXELS:
         image.close()
@@ -68,7 +59,7 @@ def image_header(source: Path | bytes, name: str) -> Image.Image:
 
 
 def plain_mode(image: Image.Image) -> Image.Image:
-    """Grey stays grey, everything else becomes RGB; transparent pixels are laid on white, 16 bits become 8."""
+    """Grey stays grey, everything else becomes RGB; transparency becomes white, and 16 bits become 8."""
     if image.mode.startswith("I;16") or image.mode == "I":
         values = np.asarray(image).clip(0, 65535)
         return Image.fromarray((values >> 8).astype(np.uint8))
@@ -85,7 +76,7 @@ def plain_mode(image: Image.Image) -> Image.Image:
 
 
 def to_size(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Cropped about its centre to the aspect of size = (width, height), then resized."""
+    """The image cropped at its centre to the aspect ratio of size = (width, height), then resized."""
     if image.size == size:
         return image
     scale = min(image.width / size[0], image.height / size[1])
@@ -95,23 +86,22 @@ def to_size(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return middle.resize(size, Image.Resampling.LANCZOS)
 
 
-Encoded = Callable[
-    [], Iterator[tuple[str, Path | bytes]]
-]  # names and encoded images, from the start at each call
+# Names and encoded images; each call starts at the first.
+Encoded = Callable[[], Iterator[tuple[str, Path | bytes]]]
 
 
 class Decoded(NamedTuple):
-    """Images to come, one by one, (H, W, C) uint8 each, and the shape of all of them together."""
+    """Images decoded one at a time, (H, W, C) uint8 each, and the shape of the array that they form."""
 
     shape: tuple[int, int, int, int]
     rows: Iterator[Array]
-    y: NDArray[np.int64]
+    y: Labels
 
 
 def decode(
     encoded: Encoded, y: Array, progress: Progress | None = None, like: tuple[int, ...] | None = None
 ) -> Decoded:
-    """All images in one shape (H, W, C): `like`, or the most common size and the first image's channels."""
+    """All images in one shape (H, W, C): `like`, or the most frequent size with the first image's channels."""
     height, width, n_channels = like or common_shape(encoded, len(y), progress)
 
     def rows() -> Iterator[Array]:
@@ -130,7 +120,7 @@ def decode(
 
 
 def common_shape(encoded: Encoded, n: int, progress: Progress | None = None) -> tuple[int, int, int]:
-    """The most frequent height and width, and the first image's channels; a notice where sizes differ."""
+    """The most frequent height and width, and the first image's channels; a warning if sizes differ."""
     sizes: Counter[tuple[int, int]] = Counter()
     n_channels = 0
     for done, (name, source) in enumerate(encoded(), start=1):
@@ -143,66 +133,74 @@ def common_shape(encoded: Encoded, n: int, progress: Progress | None = None) -> 
     if count < n:
         warnings.warn(
             f"{n - count} of {n} images are not {width} x {height}: "
-            f"they are cropped about their centre and resized",
+            f"they are cropped at their centre and resized",
             stacklevel=2,
         )
     return height, width, n_channels
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
-    """(width, height) after the turn that a camera may have asked for in its Exif data."""
+    """(width, height) after the rotation in the Exif data."""
     try:
         sideways = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
-    except Exception:  # broken Exif data: open_image says so if it matters
+    except Exception:  # broken Exif data; open_image raises if it matters
         sideways = False
     return (image.height, image.width) if sideways else image.size
 
 
 def fingerprint(entries: Iterable[tuple[Any, ...]]) -> str:
-    """A short hash of names, sizes and times: another content has another one."""
-    digest = hashlib.sha256(f"decoder {DECODER}".encode())
+    """A short hash of names, sizes and modification times: the key of a cache entry."""
+    digest = hashlib.sha256(f"decoder {DECODER_VERSION}".encode())
     for item in entries:
         digest.update(json.dumps(item).encode() + b"\n")
     return digest.hexdigest()[:24]
 
 
-def cached(folder: Path, key: str, make: Callable[[], Decoded]) -> tuple[Array, NDArray[np.int64]]:
-    """(images, labels) from folder/key, the images memory-mapped; made the first time, row by row.
+def file_stamp(path: Path) -> tuple[int, int]:
+    """Size and time of the last change."""
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
 
-    Sets larger than memory work. The entry appears under its name only when it is whole; one that cannot be
-    read, for whatever reason, is made again.
+
+def cached(key: str, make: Callable[[], Decoded]) -> Part:
+    """The cache entry `key`, with memory-mapped images; decoded row by row the first time.
+
+    Sets larger than memory work. An entry gets its name when it is complete. An entry that cannot be read is
+    made again.
     """
+    folder = cache_folder()
     try:
         return read_entry(folder / key)
     except (OSError, ValueError, EOFError):
         shutil.rmtree(folder / key, ignore_errors=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        sweep(folder)
+        remove_leftovers(folder)
         with tempfile.TemporaryDirectory(prefix=".part.", dir=folder, ignore_cleanup_errors=True) as part:
-            write(Path(part), make())
+            write_entry(Path(part), make())
             os.chmod(part, 0o755)  # others may share the cache
             publish(Path(part), folder / key)
         return read_entry(folder / key)
     except OSError as error:
         raise DataError(
-            f"cannot write the cache {folder} ({error.strerror}); make room or name another with IBINN_CACHE"
+            f"cannot write the cache {folder} ({error.strerror}); free some space or set IBINN_CACHE to another "
+            f"folder"
         ) from error
 
 
-def read_entry(entry: Path) -> tuple[Array, NDArray[np.int64]]:
-    return np.load(entry / "x.npy", mmap_mode="r"), np.load(entry / "y.npy")
+def read_entry(entry: Path) -> Part:
+    return Part(np.load(entry / "x.npy", mmap_mode="r"), np.load(entry / "y.npy"))
 
 
-def sweep(folder: Path) -> None:
-    """Remove what processes that were killed left behind more than a day ago."""
+def remove_leftovers(folder: Path) -> None:
+    """Remove the unfinished entries of killed processes after a day."""
     for part in folder.glob(".part.*"):
         if time.time() - part.stat().st_mtime > 86_400:
             shutil.rmtree(part, ignore_errors=True)
 
 
 def publish(part: Path, entry: Path) -> None:
-    """Give a finished folder its name, unless another process did so first with the same content."""
+    """Give a finished entry its name, unless another process has done so with the same content."""
     try:
         os.rename(part, entry)
     except OSError:
@@ -210,8 +208,8 @@ def publish(part: Path, entry: Path) -> None:
             raise
 
 
-def write(folder: Path, decoded: Decoded) -> None:
-    """x.npy and y.npy. Plain writes, not a memory map: a full disk is then an error and not a crash."""
+def write_entry(folder: Path, decoded: Decoded) -> None:
+    """Write x.npy and y.npy, without a memory map: a full disk is then an error and not a crash."""
     header = {"descr": "|u1", "fortran_order": False, "shape": decoded.shape}
     with open(folder / "x.npy", "wb") as file:
         np.lib.format.write_array_header_2_0(file, header)
@@ -226,14 +224,15 @@ def write(folder: Path, decoded: Decoded) -> None:
 
 
 def cache_folder() -> Path:
-    """$IBINN_CACHE, or decoded/ below the user's cache."""
-    named = os.environ.get("IBINN_CACHE")
-    return Path(named) if named else user_folder() / "decoded"
+    """$IBINN_CACHE, or decoded/ in the user's cache."""
+    folder = os.environ.get("IBINN_CACHE")
+    return Path(folder) if folder else user_folder() / "decoded"
 
 
 def user_folder() -> Path:
-    """~/.cache/ibinn, or a folder for temporary files where there is no home."""
-    try:
-        return Path.home() / ".cache" / "ibinn"
-    except RuntimeError:
-        return Path(tempfile.gettempdir()) / "ibinn"
+    """The user's cache, ~/.cache/ibinn on Linux, or a folder for temporary files if there is no home."""
+    with contextlib.suppress(RuntimeError):
+        folder = user_cache_path("ibinn", appauthor=False)
+        if folder.is_absolute():  # older versions return "~" unexpanded
+            return folder
+    return Path(tempfile.gettempdir()) / "ibinn"

@@ -1,8 +1,7 @@
-"""Parquet files in Hugging Face image form -> a Dataset."""
+"""Parquet files with encoded images, as Hugging Face writes them -> a Dataset."""
 
 import json
 import re
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ibinn._types import Progress
-from ibinn.data.arrays import classes_of, numbered
+from ibinn.data.arrays import class_names_of, class_numbers
 from ibinn.data.dataset import DataError, Dataset, Part
-from ibinn.data.folders import VALIDATION, file_stamp
-from ibinn.data.images import Decoded, cache_folder, cached, decode, fingerprint
+from ibinn.data.folders import VALIDATION, warn_about_test_part
+from ibinn.data.images import Decoded, cached, decode, file_stamp, fingerprint
 
 
 def parquet_folder(folder: Path) -> Path | None:
@@ -23,40 +22,31 @@ def parquet_folder(folder: Path) -> Path | None:
     return next((f for f in [folder, *sorted(folder.glob("*/"))] if any(f.glob("*.parquet"))), None)
 
 
-# Hugging Face Parquet
-
-
 def load_parquet_images(name: str, path: Path, progress: Progress | None) -> Dataset:
-    """Encoded images in a column img or image; shards called train* and test*, or a single file."""
+    """Encoded images in a column img or image; files called train* and test*, or a single file."""
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     train, test = train_and_test(files)
-    schema = parquet_schema(train[0])
-    class_names = parquet_class_names(schema)
+    class_names = parquet_class_names(parquet_schema(train[0]))
     part = read_parquet(train, progress)
     test_part = read_parquet(test, progress, like=part.x.shape[1:]) if test else None
-    if class_names is None:  # whatever numbers there are, in order
-        class_names = classes_of(name, part.y)
-        part = Part(part.x, numbered(name, part.y, class_names))
-        test_part = test_part and Part(test_part.x, numbered(name, test_part.y, class_names))
+    if class_names is None:  # number the labels that occur, in order
+        class_names = class_names_of(name, part.y)
+        part = Part(part.x, class_numbers(name, part.y, class_names))
+        test_part = test_part and Part(test_part.x, class_numbers(name, test_part.y, class_names))
     return Dataset(name, part, test_part, class_names, levels=256)
 
 
 def train_and_test(files: list[Path]) -> tuple[list[Path], list[Path]]:
-    """Shards called test*, else those called val*, are the test part; a single kind is all training part."""
-    named = {
-        kind: [file for file in files if re.match(rf"({kind})(?![a-z])", file.stem)]
+    """Files called test*, else those called val*, are the test part; without others, all are the training part."""
+    test, validation = (
+        [file for file in files if re.match(rf"({kind})(?![a-z])", file.stem)]
         for kind in ("test", "|".join(VALIDATION))
-    }
-    test, validation = named.values()
+    )
     train = [file for file in files if file not in test + validation]
     if not train:
         return files, []
-    if test and validation:
-        warnings.warn(
-            f"{validation[0]} is left out: there is a test part, and validation is split off", stacklevel=2
-        )
-    elif validation:
-        warnings.warn(f"{validation[0]} is taken as the test part", stacklevel=2)
+    if validation:
+        warn_about_test_part([*test[:1], validation[0]], bool(test))
     return train, test or validation
 
 
@@ -70,7 +60,7 @@ def parquet_schema(path: Path) -> pa.Schema:
 
 
 def image_column(schema: pa.Schema) -> str | None:
-    """img or image, where it is a struct with the encoded bytes."""
+    """img or image, if it is a struct with the encoded bytes."""
     for name in ("img", "image"):
         if name in schema.names and pa.types.is_struct(schema.field(name).type):
             return name
@@ -89,7 +79,7 @@ def label_column(schema: pa.Schema, path: Path) -> str:
 
 
 def parquet_class_names(schema: pa.Schema) -> tuple[str, ...] | None:
-    """From Hugging Face's metadata, if it is there."""
+    """The class names in Hugging Face's metadata, if there are some."""
     try:
         features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
         feature = features["label"] if "label" in features else features["fine_label"]
@@ -117,7 +107,7 @@ def read_parquet(files: list[Path], progress: Progress | None, like: tuple[int, 
             raise DataError(f"{files[0]} holds no images, or lacks labels for some; every image needs one")
         return decode(encoded, np.array(y), progress, like)
 
-    return Part(*cached(cache_folder(), key, make))
+    return cached(key, make)
 
 
 def parquet_columns(file: Path) -> tuple[str, str]:
@@ -130,7 +120,7 @@ def parquet_columns(file: Path) -> tuple[str, str]:
 
 
 def parquet_rows(file: Path, column: str) -> Iterator[Any]:
-    """The values of a column, a few hundred rows in memory at a time."""
+    """The values of a column, with a few hundred rows in memory at a time."""
     try:
         with pq.ParquetFile(file) as parquet:
             for batch in parquet.iter_batches(batch_size=256, columns=[column]):

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ibinn._types import Array
-from ibinn.data.draws import Source, draw
+from ibinn.data.batches import Source, draw
 
 Noise = Literal["uniform", "gaussian", "both"]
 EVEN = 0.1  # share of the even histogram in an equalising one

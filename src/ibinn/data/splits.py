@@ -1,4 +1,4 @@
-"""Four seeded, stratified splits; exact duplicates stay on one side."""
+"""Seeded, stratified splits into train, validation, calibration and test; exact duplicates stay together."""
 
 import hashlib
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from ibinn.data.dataset import DataError, Dataset, Part
 
 @dataclass(frozen=True)
 class Shares:
-    """Of the examples that go to each split; train gets the rest. test only where the source has no test part."""
+    """Share of the examples in each split. train gets the rest; test is used if the source has no test part."""
 
     validation: float = 0.1
     calibration: float = 0.1
@@ -21,7 +21,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Splits:
-    """Row numbers: of the training part, except test where has_test_part."""
+    """Row numbers of the training part. Those of test are of the test part if has_test_part is set."""
 
     train: Rows
     validation: Rows
@@ -31,7 +31,29 @@ class Splits:
 
 
 def split(dataset: Dataset, seed: int, shares: Shares | None = None) -> Splits:
-    """train / validation / calibration / test of a data set, the same for the same seed."""
+    """Split a data set into train, validation, calibration and test.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The data set. If it has a test part, that is the test split.
+    seed : int
+        Seed of the random split.
+    shares : Shares, optional
+        Shares of the splits; by default 10 % validation, 10 % calibration and, without a test part, 20 % test.
+
+    Returns
+    -------
+    Splits
+        Row numbers of each split. Classes are split in the same proportions, and equal inputs go to one split.
+
+    Examples
+    --------
+    >>> from ibinn.data.known import load
+    >>> splits = split(load("digits"), seed=0)
+    >>> len(splits.train), len(splits.validation), len(splits.calibration), len(splits.test)
+    (1078, 180, 179, 360)
+    """
     shares = shares or Shares()
     wanted = {"validation": shares.validation, "calibration": shares.calibration}
     if dataset.test is None:
@@ -46,30 +68,30 @@ def split(dataset: Dataset, seed: int, shares: Shares | None = None) -> Splits:
 
 
 def split_rows(part: Part, shares: Mapping[str, float], seed: int) -> dict[str, Rows]:
-    """Each class dealt out by the shares, group by group, a group being equal inputs.
+    """Row numbers of train and of the splits in `shares`, class by class.
 
-    Every split of a class comes within one group of its share. A class so small that it cannot reach all of
-    them goes to train first.
+    Equal inputs form a group, which goes to one split. In every class each split is within one group of its
+    share. The first group of a class goes to train.
     """
     rng = np.random.default_rng(seed)
     names = ["train", *shares]
     weights = np.array([1 - sum(shares.values()), *shares.values()])
-    dealt: dict[str, list[int]] = {name: [] for name in names}
-    of_class: dict[int, list[list[int]]] = {}
+    members: dict[str, list[int]] = {name: [] for name in names}
+    groups: dict[int, list[list[int]]] = {}
     for group in groups_of_duplicates(part.x):
-        of_class.setdefault(int(part.y[group[0]]), []).append(group)
-    for _, mine in sorted(of_class.items()):
+        groups.setdefault(int(part.y[group[0]]), []).append(group)
+    for _, of_class in sorted(groups.items()):
         filled = np.zeros(len(names))
-        for index in rng.permutation(len(mine)):
-            group = mine[index]
-            # To the split that lacks most of its share; the first group of a class goes to train.
+        for index in rng.permutation(len(of_class)):
+            group = of_class[index]
+            # To the split that lacks most of its share.
             lack = weights * (filled.sum() + len(group)) - filled
             target = 0 if filled.sum() == 0 else int(np.argmax(lack))
             filled[target] += len(group)
-            dealt[names[target]] += group
-    rows = {name: np.sort(np.array(members, dtype=np.int64)) for name, members in dealt.items()}
-    for name, members in rows.items():
-        if len(members) == 0:
+            members[names[target]] += group
+    rows = {name: np.sort(np.array(numbers, dtype=np.int64)) for name, numbers in members.items()}
+    for name, numbers in rows.items():
+        if len(numbers) == 0:
             raise DataError(
                 f"{len(part)} examples are too few for a {name} split; add more or raise its share"
             )
@@ -77,19 +99,19 @@ def split_rows(part: Part, shares: Mapping[str, float], seed: int) -> dict[str, 
 
 
 def groups_of_duplicates(x: Array) -> list[list[int]]:
-    """Row numbers of equal inputs together, in order of their first appearance."""
+    """Lists of the row numbers of equal inputs, in order of their first appearance."""
     groups: dict[bytes, list[int]] = {}
     for row in range(len(x)):
-        groups.setdefault(digest(x[row]), []).append(row)
+        groups.setdefault(row_digest(x[row]), []).append(row)
     return list(groups.values())
 
 
 def n_twins(train: Array, test: Array) -> int:
-    """How many test inputs equal a training input."""
-    known = {digest(row) for row in train}
-    return sum(digest(row) in known for row in test)
+    """Number of test inputs that equal a training input."""
+    known = {row_digest(row) for row in train}
+    return sum(row_digest(row) in known for row in test)
 
 
-def digest(row: Array) -> bytes:
+def row_digest(row: Array) -> bytes:
     values = row + 0.0 if row.dtype.kind == "f" else row  # 0.0 and -0.0 are equal
     return hashlib.blake2b(values.tobytes(), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""CSV and Parquet tables -> rows of numbers and labels."""
+"""CSV and Parquet tables -> rows of numbers, with or without labels."""
 
 import json
 import warnings
@@ -17,31 +17,31 @@ MOST_CATEGORIES = 1000
 
 
 def load_table(path: Path, target: str | None) -> Dataset:
-    """Numbers as they are, categories one-hot, the target column as classes."""
+    """A Dataset with numbers as they are, categories one-hot, and the target column as classes."""
     table = read_table(path)
     if target is None or target not in table.column_names:
-        asked = "no target column was named" if target is None else f"there is no column {target!r}"
+        problem = "no target column was given" if target is None else f"there is no column {target!r}"
         raise DataError(
-            f"{path}: {asked}; say which column holds the classes with --target, one of "
+            f"{path}: {problem}; name the column that holds the classes with --target, one of "
             f"{', '.join(table.column_names[:12])}{' …' if table.num_columns > 12 else ''}"
         )
     check_missing(table, path)
-    class_names, y = labels(table[target])
-    columns = features(table, path, target)
+    class_names, y = class_column(table[target])
+    columns = feature_columns(table, path, target)
     if not columns:
         raise DataError(f"{path} has no column but the target {target!r}; add columns to learn from")
     x = np.column_stack([*columns.values()])
     return Dataset(path.stem, Part(x, y), None, class_names, levels=None, feature_names=tuple(columns))
 
 
-def features(table: pa.Table, path: Path, target: str | None) -> dict[str, Array]:
-    """Every column but the target as numbers, categories as several columns, by name."""
-    parts = [numbers(table[name], name, path) for name in table.column_names if name != target]
+def feature_columns(table: pa.Table, path: Path, target: str | None) -> dict[str, Array]:
+    """Every column but the target as numbers, by name; a category becomes several columns."""
+    parts = [numeric_columns(table[name], name, path) for name in table.column_names if name != target]
     return {name: values for part in parts for name, values in part.items()}
 
 
 def read_table(path: Path) -> pa.Table:
-    """The table without pandas' index; an empty cell is a missing value, also among texts."""
+    """The table without pandas' index. Empty cells are missing values, in columns of text too."""
     try:
         if path.suffix.lower() == ".csv":
             options = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
@@ -62,7 +62,7 @@ def read_table(path: Path) -> pa.Table:
 
 
 def index_columns(table: pa.Table) -> list[str]:
-    """What pandas stored as row labels: no feature, and often in the order of the classes."""
+    """Row labels stored by pandas: they are no features, and often in the order of the classes."""
     metadata = json.loads((table.schema.metadata or {}).get(b"pandas", b"{}"))
     return [name for name in metadata.get("index_columns", []) if name in table.column_names]
 
@@ -79,7 +79,7 @@ def check_missing(table: pa.Table, path: Path) -> None:
         )
 
 
-def labels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Array]:
+def class_column(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Array]:
     """Class names in order, and the number of each row's class."""
     values = np.asarray(column.to_pylist())
     if values.dtype.kind == "f" and not np.all(values == np.round(values)):
@@ -90,7 +90,7 @@ def labels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Array]:
     return tuple(str(c) for c in classes.tolist()), y.astype(np.int64)
 
 
-def numbers(column: pa.ChunkedArray, name: str, path: Path) -> dict[str, Array]:
+def numeric_columns(column: pa.ChunkedArray, name: str, path: Path) -> dict[str, Array]:
     """A column of numbers under its name, or one column of 0 and 1 per category."""
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -114,47 +114,47 @@ def numbers(column: pa.ChunkedArray, name: str, path: Path) -> dict[str, Array]:
 
 
 def rows_by_name(table: pa.Table, columns: tuple[str, ...], path: Path) -> Array:
-    """The columns of a model in their order, (N, D), from a table that may hold others too."""
+    """The named columns of a table in this order, (N, D)."""
     return np.column_stack([column_by_name(table, name, path) for name in columns])
 
 
 def column_by_name(table: pa.Table, name: str, path: Path) -> Array:
-    """A column of numbers, or for "kind=red" where the column kind says red; an unknown category is nobody's."""
+    """A column of numbers; "kind=red" is 1 where the column kind is red. Unknown categories give zeros."""
     if name in table.column_names:
         check_missing(table.select([name]), path)
-        found = numbers(table[name], name, path)
+        found = numeric_columns(table[name], name, path)
         if name not in found:
             raise DataError(
-                f"{path}: column {name} holds text where the model knows numbers; mend those cells"
+                f"{path}: column {name} holds text but the model expects numbers; correct those cells"
             )
         return found[name]
     base = next((b for b in table.column_names if name.startswith(f"{b}=")), None)
     if base is None:
         raise DataError(
-            f"{path} has no column {name!r}, which the data has; give one with the same columns"
+            f"{path} has no column {name!r}, which the training data has; give a table with the same columns"
         )
     check_missing(table.select([base]), path)
-    same = pc.equal(as_text(table[base]), name.removeprefix(f"{base}="))
+    same = pc.equal(string_column(table[base]), name.removeprefix(f"{base}="))
     return np.asarray(same.to_numpy(), dtype=np.float64)
 
 
-def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def string_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     return column.cast(pa.string())
 
 
 def check_categories(categories: list[str], name: str, path: Path) -> None:
-    """DataError for an identifier, a notice for numbers that a few odd cells turned into text."""
+    """Raise DataError for an identifier, and warn of numbers that a few odd cells turned into text."""
     if len(categories) > MOST_CATEGORIES:
         raise DataError(
-            f"{path}: column {name} has {len(categories)} different texts, as an identifier has; drop it"
+            f"{path}: column {name} has {len(categories)} different texts, so it looks like an identifier; drop it"
         )
     n_numbers = sum(is_number(category) for category in categories)
     if n_numbers > len(categories) / 2:
         odd = next(category for category in categories if not is_number(category))
         warnings.warn(
-            f"{path}: column {name} is taken as categories because of cells like {odd!r}", stacklevel=2
+            f"{path}: column {name} is treated as categories because of cells like {odd!r}", stacklevel=2
         )
 
 

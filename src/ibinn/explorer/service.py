@@ -18,7 +18,6 @@ from ibinn.config import ALPHA
 from ibinn.data.dataset import Part
 from ibinn.data.images import image_header, open_image
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
-from ibinn.data.unlabelled import fitted, image_shape
 from ibinn.explorer import schema
 from ibinn.explorer.quality import quality
 from ibinn.formats import plain_types
@@ -117,7 +116,7 @@ class Explorer:
             data=None if self.is_estimator else plain_text(Path(run.config.data).name),
             classes=list(run.class_names),
             kind="images" if self.form.is_images else "rows",
-            shape=[*(image_shape(self.form) if self.form.is_images else self.form.shape)],
+            shape=[*(self.form.image_shape if self.form.is_images else self.form.shape)],
             levels=self.form.levels,
             features=self.features(),
             n_train=facts.get("n_train"),
@@ -148,7 +147,7 @@ class Explorer:
     def drifts(self) -> list[schema.DriftKind]:
         if not self.form.is_images:
             return []
-        names = usual_drifts(image_shape(self.form)[2])
+        names = usual_drifts(self.form.image_shape[2])
         return [schema.DriftKind(name=n, most=DRIFTS[n].most, unit=DRIFTS[n].unit) for n in names]
 
     def map_part(self, start: int, count: int) -> schema.MapPart:
@@ -209,26 +208,26 @@ class Explorer:
         except ValueError as error:
             raise ValueError("png is no base64; send the image through /api/upload first") from error
         image = opened_image(content, "the image")
-        height, width, n_channels = image_shape(self.form)
+        height, width, n_channels = self.form.image_shape
         if (image.width, image.height, len(image.getbands())) != (width, height, n_channels):
             raise ValueError(
                 f"the image is {image.width} x {image.height} with {len(image.getbands())} channel(s) but the "
                 f"model knows {width} x {height} with {n_channels}; send it through /api/upload first"
             )
-        return fitted(image, self.form)
+        return self.form.from_image(image)
 
     def upload(self, content: bytes) -> schema.Upload:
         """Any picture in the size, the colours and the levels of the model."""
         if not self.form.is_images:
             raise ValueError("this model knows rows of a table, not images; type in a row")
-        height, width, n_channels = image_shape(self.form)
+        height, width, n_channels = self.form.image_shape
         image = opened_image(content, "the file")
         notes = []
         if len(image.getbands()) != n_channels:
             notes.append("turned into colour" if n_channels == 3 else "turned into grey")
         if image.size != (width, height):
             notes.append(f"cropped to the middle and resized to {width} × {height} pixels")
-        return schema.Upload(png=as_base64(self.png(fitted(image, self.form))), notes=notes)
+        return schema.Upload(png=as_base64(self.png(self.form.from_image(image))), notes=notes)
 
     def png(self, raw: Array) -> bytes:
         """Of levels (H, W, C)."""

@@ -1,1 +1,1 @@
-"""Invertible layers, x <-> z."""
+"""Invertible layers."""

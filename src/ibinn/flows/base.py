@@ -1,4 +1,4 @@
-"""The contract of an invertible layer, and the composition of layers."""
+"""The interface of an invertible layer, and the composition of layers."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
@@ -13,10 +13,25 @@ Back = tuple[Tensor, Tensor, dict[nn.Parameter, Tensor]]
 
 
 class Bijection(nn.Module, ABC):
-    """An invertible map x -> z with a tractable Jacobian.
+    """Base class of invertible layers: a map x -> z with a tractable Jacobian.
 
-    forward(x) -> z, log_det    log_det = log|det dz/dx|, shape (B,), in nats
-    inverse(z) -> x             inverse(forward(x)[0]) == x
+    A subclass defines `forward`, which returns z and log|det dz/dx| of shape (B,) in nats, and `inverse`, with
+    ``inverse(forward(x)[0]) == x``.
+
+    Examples
+    --------
+    >>> import math
+    >>> import torch
+    >>> from ibinn import Bijection
+    >>> class Double(Bijection):
+    ...     def forward(self, x):
+    ...         return 2 * x, torch.full((len(x),), x[0].numel() * math.log(2))
+    ...
+    ...     def inverse(self, z):
+    ...         return z / 2
+    >>> z, log_det = Double()(torch.ones(2, 3))
+    >>> z[0].tolist(), round(float(log_det[0]), 4)
+    ([2.0, 2.0, 2.0], 2.0794)
     """
 
     if TYPE_CHECKING:  # nn.Module.__call__ is untyped
@@ -25,17 +40,41 @@ class Bijection(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x (B, ...) -> z (B, ...), log|det dz/dx| (B,)."""
+        """Map x to z.
+
+        Parameters
+        ----------
+        x : Tensor
+            Inputs, shape (B, ...).
+
+        Returns
+        -------
+        z : Tensor
+            Outputs, shape (B, ...), with as many values as x.
+        log_det : Tensor
+            log|det dz/dx| in nats, shape (B,).
+        """
 
     @abstractmethod
     def inverse(self, z: Tensor) -> Tensor:
-        """z (B, ...) -> the x with forward(x)[0] == z."""
+        """Map z back to the x with ``forward(x)[0] == z``.
+
+        Parameters
+        ----------
+        z : Tensor
+            Outputs of `forward`, shape (B, ...).
+
+        Returns
+        -------
+        Tensor
+            Inputs, shape (B, ...).
+        """
 
     def step_back(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> Back:
         """x, its gradient and those of the parameters, from z and the gradients of z and log_det.
 
-        What the backward pass does where no activations were kept. A layer that can do better than inverse,
-        forward and autograd overrides it.
+        The backward pass when activations are not stored. A layer overrides it if it can do this with less work
+        than inverse, forward and autograd.
         """
         state = random_state(self, z)
         with torch.no_grad():
@@ -47,17 +86,36 @@ class Bijection(nn.Module, ABC):
 
 
 class Isometry(Bijection):
-    """A fixed orthogonal map: log_det = 0, no parameters, and gradients go back as the values do."""
+    """A fixed orthogonal map: log_det = 0, no parameters, and gradients are mapped back like values."""
 
     def step_back(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> Back:
         return self.inverse(z), self.inverse(grad_z), {}
 
 
 class Chain(Bijection):
-    """Layers applied one after the other; their log-dets add up.
+    """A sequence of invertible layers; the log-dets add up.
 
-    With constant_memory set, training recomputes activations on the way back instead of keeping them, for some
-    more time; see recompute.py.
+    Parameters
+    ----------
+    *layers : Bijection
+        Layers in the order in which `forward` applies them.
+
+    Attributes
+    ----------
+    constant_memory : bool
+        If True, training recomputes activations in the backward pass instead of storing them. This takes more
+        time, but memory does not grow with depth. By default False.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ibinn import Chain
+    >>> from ibinn.flows.downsample import Squeeze
+    >>> from ibinn.flows.mixing import AffineMix
+    >>> flow = Chain(Squeeze(), AffineMix(12))
+    >>> z, log_det = flow(torch.rand(5, 3, 8, 8))
+    >>> z.shape, log_det.shape, flow.inverse(z).shape
+    (torch.Size([5, 12, 4, 4]), torch.Size([5]), torch.Size([5, 3, 8, 8]))
     """
 
     constant_memory = False

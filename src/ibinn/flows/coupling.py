@@ -15,11 +15,34 @@ SubnetFactory = Callable[[int, int], nn.Module]  # (channels in, channels out) -
 
 
 class AffineCoupling(Bijection):
-    """z1 = x1, z2 = x2 * exp(log_s(x1)) + t(x1), with log_s = clamp * tanh(slope * raw).
+    """Affine coupling: z1 = x1, z2 = x2 * exp(log_s(x1)) + t(x1), with log_s = clamp * tanh(slope * raw).
 
-    x1 (passive) is the first half of the channels, x2 (active) the rest; of an odd number the
-    active half gets one more, so that a single channel is still transformed: D = 1 has an empty
-    x1 and becomes a learned scale and shift.
+    x1 (passive) is the first half of the channels, x2 (active) the rest. With an odd number the active half has
+    one more, so a single channel is still transformed: x1 is then empty, and the layer is a learned scale and
+    shift.
+
+    Parameters
+    ----------
+    n_channels : int
+        Channels of x.
+    subnet : callable
+        Builds the network for (raw, t) from its numbers of input and output channels.
+    clamp : float
+        Bound on the log-scale.
+    slope : float
+        Slope of the soft clamp at 0, as a factor of `clamp`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from functools import partial
+    >>> from ibinn.flows.coupling import AffineCoupling
+    >>> from ibinn.flows.subnets import dense_subnet
+    >>> layer = AffineCoupling(4, partial(dense_subnet, width=8))
+    >>> x = torch.rand(2, 4)
+    >>> z, log_det = layer(x)
+    >>> bool(torch.equal(z[:, :2], x[:, :2])), bool(torch.allclose(layer.inverse(z), x, atol=1e-5))
+    (True, True)
     """
 
     def __init__(
@@ -41,12 +64,12 @@ class AffineCoupling(Bijection):
         return self.n_channels - self.n_passive
 
     def raw_and_shift(self, x1: Tensor) -> tuple[Tensor, Tensor]:
-        """raw and t, in float32 or better also where the subnet runs in half precision."""
+        """raw and t, in float32 or better even if the subnet runs in half precision."""
         raw, t = full_precision(self.subnet(x1)).chunk(2, dim=1)
         return raw, t
 
     def coarse(self, x: Tensor) -> Tensor:
-        """From the resolution of x to that of z: the same."""
+        """From the resolution of x to that of z, which are the same here."""
         return x
 
     def fine(self, z: Tensor) -> Tensor:
@@ -73,7 +96,7 @@ class AffineCoupling(Bijection):
         return torch.cat([x1, self.fine((z2 - t) * log_scale(raw, -self.clamp, self.slope).exp())], dim=1)
 
     def step_back(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> Back:
-        """One call of the subnet serves both the inverse and the gradients."""
+        """One call of the subnet gives both the inverse and the gradients."""
         (z1, z2), (g1, g2) = self.split(z), self.split(grad_z)
         with torch.enable_grad():
             x1 = self.fine(z1).detach().requires_grad_()

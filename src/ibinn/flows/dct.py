@@ -1,4 +1,4 @@
-"""Orthonormal cosine transform instead of average pooling (Jacobsen et al. 2019), then flatten to z."""
+"""Orthonormal cosine transform in place of average pooling (Jacobsen et al. 2019), then flatten to z."""
 
 import math
 
@@ -10,10 +10,23 @@ from ibinn.flows.precision import as_default, autocast_off, full_precision
 
 
 class DCTPool(Isometry):
-    """2-D DCT-II of each channel, orthonormal, then flatten: (C, H, W) <-> (C*H*W,). log_det = 0.
+    """Orthonormal 2-D DCT-II of each channel, then flatten: (C, H, W) <-> (C*H*W,). log_det = 0.
 
-    The first coefficient of a channel is its mean times sqrt(H*W), which is why this replaces
-    global average pooling without losing the rest.
+    The first coefficient of a channel is its mean times sqrt(H*W), so this replaces global average pooling
+    without losing information.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (channels, height, width) of the input.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ibinn.flows.dct import DCTPool
+    >>> z, log_det = DCTPool((3, 4, 4))(torch.ones(2, 3, 4, 4))
+    >>> z.shape, round(float(z[0, 0]), 4), round(float(z[0, 1]), 4)
+    (torch.Size([2, 48]), 4.0, 0.0)
     """
 
     rows: Tensor
@@ -32,7 +45,7 @@ class DCTPool(Isometry):
         if tuple(x.shape[1:]) != self.shape:
             height, width = x.shape[2] / self.shape[1], x.shape[3] / self.shape[2]
             raise ValueError(
-                f"x arrives at DCTPool as {tuple(x.shape[1:])} but {self.shape} was meant: the images "
+                f"x has shape {tuple(x.shape[1:])} at DCTPool, which was built for {self.shape}: the images "
                 f"have {height:g} times the height and {width:g} times the width; resize them or rebuild the flow"
             )
         check_dtype(self, x, self.rows.dtype)

@@ -1,4 +1,4 @@
-"""Halving the resolution: i-RevNet's squeeze (Jacobsen et al. 2018), the paper's downsampling coupling."""
+"""Layers that halve the resolution: i-RevNet's squeeze (Jacobsen et al. 2018), the paper's coupling."""
 
 from torch import Tensor
 
@@ -7,7 +7,16 @@ from ibinn.flows.coupling import AffineCoupling
 
 
 class Squeeze(Isometry):
-    """Space to channels: each 2x2 patch becomes four channels, (C, H, W) <-> (4C, H/2, W/2)."""
+    """Space to channels: each 2x2 patch becomes four channels, (C, H, W) <-> (4C, H/2, W/2).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ibinn.flows.downsample import Squeeze
+    >>> z, log_det = Squeeze()(torch.arange(4.0).reshape(1, 1, 2, 2))
+    >>> z.flatten().tolist(), z.shape
+    ([0.0, 1.0, 2.0, 3.0], torch.Size([1, 4, 1, 1]))
+    """
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         check_sides(self, x)
@@ -23,7 +32,19 @@ class Squeeze(Isometry):
 class DownsampleCoupling(AffineCoupling):
     """z1 = squeeze(x1), z2 = squeeze(x2) * exp(log_s(x1)) + t(x1): (C, H, W) <-> (4C, H/2, W/2).
 
-    The subnet sees x1 at the high resolution and halves it by a strided convolution of its own.
+    The subnet gets x1 at the high resolution and halves it with a strided convolution. The parameters are those
+    of `AffineCoupling`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from functools import partial
+    >>> from ibinn.flows.downsample import DownsampleCoupling
+    >>> from ibinn.flows.subnets import conv_subnet
+    >>> layer = DownsampleCoupling(4, partial(conv_subnet, width=8, stride=2))
+    >>> z, log_det = layer(torch.rand(2, 4, 8, 8))
+    >>> z.shape
+    torch.Size([2, 16, 4, 4])
     """
 
     @property

@@ -1,4 +1,4 @@
-"""What stands between couplings: per-channel scale and shift, and fixed mixes of the channels."""
+"""Layers between couplings: scale and shift per channel, and fixed permutations or rotations of the channels."""
 
 import math
 
@@ -7,15 +7,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ibinn.flows.base import Back, Bijection, Isometry, check_channels, check_dtype, check_input
-from ibinn.flows.fast.fused import Mix, call, is_cheap, is_plain, scale_and_shift_gradients, scaled
+from ibinn.flows.fast.fused import Mix, is_cheap, is_plain, run, scale_and_shift_gradients, scaled_rotation
 from ibinn.flows.precision import as_default, autocast_off, full_precision
 
-NARROW = 4  # channels up to which several pixels are mixed in one row
-LEAST_VARIANCE = 1e-4  # of a principal component, as a share of the mean one
+NARROW = 4  # up to this many channels, several pixels are mixed in one row
+LEAST_VARIANCE = 1e-4  # of a principal component, relative to the mean over components
 
 
-class Scaled(Bijection):
-    """What layers that end in z = exp(log_scale) * ... + shift, per channel, have in common."""
+class ScaleShift(Bijection):
+    """Base class of layers that end in z = exp(log_scale) * ... + shift, per channel."""
 
     log_scale: Tensor
     shift: Tensor
@@ -37,19 +37,35 @@ class Scaled(Bijection):
         return (self.log_scale.sum() * x.shape[2:].numel()).expand(x.shape[0])
 
     def gradients(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> dict[nn.Parameter, Tensor]:
-        """Those of log_scale and shift, where they are learned."""
+        """Gradients of log_scale and shift, if they are learned."""
         found = scale_and_shift_gradients(z, grad_z, self.shift)
         found = found[0] + grad_log_det.sum() * z.shape[2:].numel(), found[1]
         mine = zip((self.log_scale, self.shift), found, strict=True)
         return {p: g for p, g in mine if isinstance(p, nn.Parameter) and p.requires_grad}
 
 
-class ActNorm(Scaled):
-    """z = x * exp(log_scale) + shift, per channel.
+class ActNorm(ScaleShift):
+    """Scale and shift: z = x * exp(log_scale) + shift, per channel.
 
-    learned=False keeps `scale` and a zero shift for ever. data_init=True sets both from the first
-    batch seen in training mode, so that every channel leaves with mean 0 and deviation `scale`; the
-    buffer `initialised` remembers it across checkpoints.
+    Parameters
+    ----------
+    n_channels : int
+        Channels of x.
+    scale : float
+        Initial scale. The initial shift is 0.
+    learned : bool
+        Whether scale and shift are parameters or stay fixed.
+    data_init : bool
+        If True, the first batch in training mode sets scale and shift so that each channel has mean 0 and
+        standard deviation `scale`. The buffer `initialised` stores whether this has happened.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ibinn.flows.mixing import ActNorm
+    >>> z, log_det = ActNorm(3, scale=2.0)(torch.ones(1, 3))
+    >>> [round(v, 4) for v in z[0].tolist()], round(log_det[0].item(), 4)
+    ([2.0, 2.0, 2.0], 2.0794)
     """
 
     initialised: Tensor
@@ -65,7 +81,7 @@ class ActNorm(Scaled):
 
     @torch.no_grad()
     def start_from(self, x: Tensor) -> None:
-        """Set scale and shift from a batch. A constant channel, of deviation 0, is only shifted."""
+        """Set scale and shift from a batch. A constant channel is only shifted."""
         x = full_precision(x).movedim(1, 0).flatten(1)
         mean, std = x.mean(1), x.std(1, correction=0)
         varies = std > 1e-6 * (mean.abs() + 1e-6)
@@ -93,7 +109,24 @@ class ActNorm(Scaled):
 
 
 class Permute(Isometry):
-    """A fixed random order of the channels, from a seed. Volume-preserving."""
+    """A fixed random permutation of the channels. log_det = 0.
+
+    Parameters
+    ----------
+    n_channels : int
+        Channels of x.
+    seed : int
+        Seed of the permutation.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ibinn.flows.mixing import Permute
+    >>> x = torch.arange(4.0)[None]
+    >>> layer = Permute(4, seed=1)
+    >>> sorted(layer(x)[0][0].tolist()), layer.inverse(layer(x)[0])[0].tolist()
+    ([0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0])
+    """
 
     order: Tensor
 
@@ -114,11 +147,31 @@ class Permute(Isometry):
         return z[:, self.order.argsort()]
 
 
-class AffineMix(Scaled):
-    """z = exp(log_scale) * (Q x) + shift: a fixed orthogonal mix, then a scale and shift per channel.
+class AffineMix(ScaleShift):
+    """z = exp(log_scale) * (Q x) + shift: a fixed rotation of the channels, then a scale and shift per channel.
 
-    Q, a "soft permutation", is drawn from a seed, uniformly (Haar): its log|det| is 0, its inverse the transpose.
-    All is one matrix product. learned=False keeps scale and shift as they start: `scale` and 0, or from data.
+    Q, a "soft permutation", is a random orthogonal matrix (Haar measure). Its log|det| is 0 and its inverse the
+    transpose. The layer is a single matrix product.
+
+    Parameters
+    ----------
+    n_channels : int
+        Channels of x.
+    seed : int
+        Seed of Q.
+    scale : float
+        Initial scale. The initial shift is 0.
+    learned : bool
+        Whether scale and shift are parameters or stay fixed.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ibinn.flows.mixing import AffineMix
+    >>> x = torch.rand(2, 5)
+    >>> z, log_det = AffineMix(5)(x)
+    >>> bool(torch.allclose(z.norm(dim=1), x.norm(dim=1))), log_det.tolist()
+    (True, [0.0, 0.0])
     """
 
     rotation: Tensor
@@ -130,9 +183,10 @@ class AffineMix(Scaled):
 
     @torch.no_grad()
     def start_from(self, x: Tensor) -> None:
-        """Mix by the principal components of x: channels leave uncorrelated, with mean 0 and deviation `scale`.
+        """Mix by the principal components of x: z has uncorrelated channels, mean 0 and deviation `scale`.
 
-        Components that hardly vary are not blown up: LEAST_VARIANCE of the mean variance is added to each.
+        LEAST_VARIANCE of the mean variance is added to each component, so that those that hardly vary are not
+        scaled up.
         """
         pixels = full_precision(x).movedim(1, 0).flatten(1).cpu().double()  # not all devices have float64
         variance, components = torch.linalg.eigh(torch.cov(pixels, correction=0).reshape(len(pixels), -1))
@@ -148,8 +202,10 @@ class AffineMix(Scaled):
         check_input(self, x, self.n_channels)
         check_dtype(self, x, self.log_scale.dtype)
         if is_plain() or is_cheap(x):
-            return mix_channels(x, scaled(self.rotation, self.log_scale), self.shift), self.log_det(x)
-        return call(Mix, x, self.rotation, self.log_scale, self.shift, mix_channels), self.log_det(x)
+            return mix_channels(
+                x, scaled_rotation(self.rotation, self.log_scale), self.shift
+            ), self.log_det(x)
+        return run(Mix, x, self.rotation, self.log_scale, self.shift, mix_channels), self.log_det(x)
 
     def inverse(self, z: Tensor) -> Tensor:
         check_input(self, z, self.n_channels)
@@ -159,7 +215,7 @@ class AffineMix(Scaled):
 
     def step_back(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> Back:
         with torch.no_grad():
-            grad_x = mix_channels(grad_z, scaled(self.rotation, self.log_scale).T)
+            grad_x = mix_channels(grad_z, scaled_rotation(self.rotation, self.log_scale).T)
             return self.inverse(z), grad_x, self.gradients(z, grad_z, grad_log_det)
 
 
@@ -171,7 +227,7 @@ def per_channel(values: Tensor, x: Tensor) -> Tensor:
 def mix_channels(x: Tensor, matrix: Tensor, shift: Tensor | None = None) -> Tensor:
     """matrix @ (the channels of x) + shift, at every position; never in half precision.
 
-    Images come out channels-last in memory, which convolutions like, and go in so without a copy.
+    The output has channels last in memory, where convolutions are fast. Such an input needs no copy.
     """
     with autocast_off(x):
         x = full_precision(x)
@@ -182,7 +238,7 @@ def mix_channels(x: Tensor, matrix: Tensor, shift: Tensor | None = None) -> Tens
         if pixels > 1:  # matrix products are slow where rows are short: take several pixels as one row
             matrix = torch.block_diag(*[matrix] * pixels)  # type: ignore[no-untyped-call]
             shift = None if shift is None else shift.repeat(pixels)
-        # Not a 1x1 convolution: GPUs run those in TF32 unless told otherwise, with 10 bits of mantissa.
+        # Not a 1x1 convolution: by default GPUs run those in TF32, with 10 bits of mantissa.
         rows = x.permute(0, 2, 3, 1).reshape(-1, pixels * channels)
         return F.linear(rows, matrix, shift).view(batch, height, width, channels).permute(0, 3, 1, 2)
 
@@ -192,5 +248,5 @@ def random_orthogonal(n: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     gaussian = torch.randn(n, n, generator=generator, dtype=torch.float64, device="cpu")
     q, r = torch.linalg.qr(gaussian)
-    # Without the signs of r's diagonal, q would favour the conventions of the QR routine.
+    # Without the signs of r's diagonal, q would depend on the conventions of the QR routine.
     return as_default(q * r.diagonal().sign())

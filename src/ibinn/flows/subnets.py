@@ -1,4 +1,4 @@
-"""The s,t-networks of the couplings. They need not be invertible."""
+"""The networks inside couplings, which compute scale and shift. They need not be invertible."""
 
 import itertools
 import math
@@ -11,13 +11,13 @@ from torch.nn import functional as F
 from ibinn.flows.fast.batch_norm import BatchNorm
 from ibinn.flows.fast.fused import is_plain
 
-ENOUGH = 8  # images for which folding, done anew each time, pays
+MIN_FOLD_BATCH = 8  # folding is repeated in each call, and pays from this batch size on
 
 
 class Subnet(nn.Sequential):
-    """Layers over inputs of ndim dimensions, batch included: 2 for vectors, 4 for images.
+    """A sequence of layers for inputs of ndim dimensions, batch included: 2 for vectors, 4 for images.
 
-    Where nothing is learned, a batch-norm is folded into the convolution before it: one pass instead of two.
+    Without gradients, a batch-norm is folded into the convolution before it: one pass instead of two.
     """
 
     def __init__(self, *layers: nn.Module, ndim: int) -> None:
@@ -25,11 +25,11 @@ class Subnet(nn.Sequential):
         self.ndim = ndim
 
     def forward(self, x: Tensor) -> Tensor:
-        conv: nn.Module | None = None  # a convolution that waits for its batch-norm
+        conv: nn.Module | None = None  # a convolution to be applied together with its batch-norm
         for layer, after in itertools.zip_longest(self, list(self)[1:]):
             if isinstance(conv, nn.Conv2d) and isinstance(layer, nn.BatchNorm2d):
                 x, conv = folded(x, conv, layer), None
-            elif is_foldable(layer, after) and len(x) >= ENOUGH:
+            elif is_foldable(layer, after) and len(x) >= MIN_FOLD_BATCH:
                 conv = layer
             else:
                 x = layer(x)
@@ -37,7 +37,7 @@ class Subnet(nn.Sequential):
 
 
 def is_foldable(conv: nn.Module, norm: nn.Module | None) -> bool:
-    """Whether norm scales and shifts each channel of conv's output by numbers that do not change here."""
+    """Whether norm scales and shifts each channel of conv's output by constants."""
     if type(conv) is not nn.Conv2d or not isinstance(norm, nn.BatchNorm2d) or norm.training:
         return False
     if conv.padding_mode != "zeros" or norm.running_var is None or norm.weight is None or norm.bias is None:
@@ -66,10 +66,10 @@ def conv_subnet(
     dropout: float = 0.0,
     first_relu: bool = True,
 ) -> Subnet:
-    """[ReLU,] 3x3 conv, BN, ReLU, 3x3 conv (strided), BN, ReLU, channel dropout, 1x1 conv.
+    """The paper's subnet: [ReLU,] 3x3 conv, BN, ReLU, 3x3 conv (strided), BN, ReLU, channel dropout, 1x1 conv.
 
-    The 1x1 convolution starts at 0, so that every coupling starts as the identity: from a He start,
-    sixty blocks that each shrink x by 0.75 bury it under the shifts, and no inverse finds it again.
+    The 1x1 convolution starts at 0, so every coupling starts as the identity. With He initialisation, sixty
+    blocks that each shrink x by 0.75 would drown it in the shifts, and the inverse would lose it to rounding.
     """
     check_passive(n_in)
     layers: list[nn.Module] = [nn.ReLU()] if first_relu else []
@@ -87,10 +87,10 @@ def light_subnet(
     dropout: float = 0.0,
     first_relu: bool = False,
 ) -> Subnet:
-    """3x3 conv, SiLU, 1x1 conv (3x3 where strided), SiLU, channel dropout, 3x3 conv that starts at 0.
+    """A subnet for CPUs: 3x3 conv, SiLU, 1x1 conv (3x3 if strided), SiLU, channel dropout, 3x3 conv from 0.
 
-    Ours, for CPUs: the wide step is a matrix product, and nothing depends on the batch. first_relu is for
-    the signature of conv_subnet; a coupling reads the sign of its input, so it is left out here.
+    Not in the paper. The wide step is a matrix product, and nothing depends on the batch. first_relu is ignored:
+    it is there to have the signature of conv_subnet, and a ReLU would hide the sign of the input.
     """
     check_passive(n_in)
     layers: list[nn.Module] = [he_conv(n_in, width, 3), nn.SiLU()]
@@ -109,7 +109,7 @@ def check_passive(n_in: int) -> None:
 
 
 def he_conv(n_in: int, n_out: int, size: int, stride: int = 1, bias: bool = True) -> nn.Conv2d:
-    """A convolution that keeps the sides, or divides them by its stride, from a He start."""
+    """A convolution with He initialisation that keeps the resolution, or divides it by its stride."""
     conv = nn.Conv2d(n_in, n_out, size, stride=stride, padding=size // 2, bias=bias)
     nn.init.kaiming_normal_(conv.weight)
     if conv.bias is not None:
@@ -118,7 +118,7 @@ def he_conv(n_in: int, n_out: int, size: int, stride: int = 1, bias: bool = True
 
 
 def zero_conv(n_in: int, n_out: int, size: int) -> nn.Conv2d:
-    """A convolution that starts at 0."""
+    """A convolution with weights and bias initialised to 0."""
     conv = nn.Conv2d(n_in, n_out, size, padding=size // 2)
     for parameter in conv.parameters():
         nn.init.zeros_(parameter)
@@ -126,7 +126,7 @@ def zero_conv(n_in: int, n_out: int, size: int) -> nn.Conv2d:
 
 
 def conv_norm_relu(n_in: int, n_out: int, stride: int = 1) -> list[nn.Module]:
-    """3x3 conv from a He start, batch-norm, ReLU. No bias: batch-norm would take it out again."""
+    """3x3 conv with He initialisation, batch-norm, ReLU. No bias: batch-norm would remove it."""
     return [he_conv(n_in, n_out, 3, stride, bias=False), BatchNorm(n_out), nn.ReLU(inplace=True)]
 
 
@@ -139,8 +139,8 @@ def dense_subnet(n_in: int, n_out: int, width: int, dropout: float = 0.0) -> Sub
 
 
 def linear(n_in: int, n_out: int) -> nn.Linear:
-    """A linear layer whose weights start at a tenth of He's, its bias at 0."""
-    with warnings.catch_warnings():  # a single feature has nothing passive: no inputs are meant
+    """A linear layer with a tenth of He's initial weights and a bias of 0."""
+    with warnings.catch_warnings():  # a single feature has no passive half: zero inputs are intended
         warnings.filterwarnings("ignore", "Initializing zero-element tensors")
         layer = nn.Linear(n_in, n_out)
     nn.init.normal_(layer.weight, std=0.1 * math.sqrt(2 / max(n_in, 1)))

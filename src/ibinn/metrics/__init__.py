@@ -1,1 +1,1 @@
-"""Numbers from arrays, NumPy only."""
+"""Metrics: numbers from arrays, with NumPy and SciPy."""

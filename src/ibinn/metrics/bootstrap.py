@@ -1,4 +1,4 @@
-"""How far a metric would move with another test set of the same size: percentile bootstrap over inputs."""
+"""Confidence intervals of metrics over the choice of the test set: percentile bootstrap over inputs."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,7 +11,7 @@ RESAMPLES = 500
 
 
 def resamples(n: int, seed: int, n_resamples: int = RESAMPLES) -> Iterator[Floats]:
-    """How often each of n inputs occurs in a test set drawn from them with replacement, (n,), from a seed."""
+    """Number of times that each of n inputs occurs in a resample with replacement, (n,) each."""
     rng = np.random.default_rng(seed)
     for _ in range(n_resamples):
         yield np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64)
@@ -27,23 +27,33 @@ def resampled_ranks(
 ) -> Floats:
     """of(counts) over resamples of inliers and of outliers, (n_resamples,).
 
-    With the same seed for both, the i-th outlier goes with the i-th inlier, from which it was made.
+    With the same seed for both, the i-th outlier is resampled together with the i-th inlier, from which it was
+    made.
     """
     inliers = resamples(len(ranks.inlier), seeds[0], n_resamples)
     outliers = resamples(len(ranks.outlier), seeds[1], n_resamples)
     return np.array([of(ranks.counts(*pair)) for pair in zip(inliers, outliers, strict=True)])
 
 
-def interval(values: Floats, here: float | None = None) -> tuple[float, float]:
-    """The central 95 % of resampled values; NaN values, of resamples that had no such number, are left out.
+def bootstrap_interval(values: Floats, centre: float | None = None) -> tuple[float, float]:
+    """The central 95 % of resampled values, without NaN.
 
-    With `here`, the value on the test set itself, they are moved so that their mean is there: a figure that can
-    only be positive, such as a calibration error, grows by resampling alone.
+    With `centre`, the value on the test set itself, they are shifted so that it is their mean. This is for
+    errors that are never negative, such as calibration errors, which grow by resampling.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> correct = (np.arange(100) < 80).astype(float)
+    >>> means = resampled_sums(correct[:, None], seed=0)[:, 0] / 100
+    >>> low, high = bootstrap_interval(means)
+    >>> 0.7 < low < 0.8 < high < 0.9
+    True
     """
-    kept = values[~np.isnan(values)]
-    if not kept.size:
+    values = values[~np.isnan(values)]
+    if not values.size:
         return np.nan, np.nan
-    low, high = np.quantile(kept, [0.025, 0.975])
-    if here is None:
+    low, high = np.quantile(values, [0.025, 0.975])
+    if centre is None:
         return float(low), float(high)
-    return max(0.0, float(low - kept.mean() + here)), float(high - kept.mean() + here)
+    return max(0.0, float(low - values.mean() + centre)), float(high - values.mean() + centre)

@@ -1,8 +1,8 @@
-"""Is a probability of 70 % right in 70 % of the cases? The paper's measures, and what chance makes of them.
+"""The paper's calibration errors, and the errors that a perfectly calibrated model would show by chance.
 
-All K probabilities of every input count: (image, class) pairs are binned by their probability; P is the middle of
-a bin and Q the share of its pairs whose class is the true one. Errors are shares from 0 to 1. Counts may have
-leading axes, (..., bins), as resamples of a test set have.
+All K probabilities of every input count: (input, class) pairs are binned by their probability. P is the middle
+of a bin and Q the share of its pairs whose class is the true one. Errors are shares from 0 to 1. Counts can
+have leading axes, (..., bins), for resamples of a test set.
 """
 
 from typing import NamedTuple
@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibinn._types import Floats, Labels
-from ibinn.metrics.classification import check
+from ibinn.metrics.classification import check_predictions
 
-# 0, 1, ..., 5, 15, ..., 95, 96, ..., 100 hundredths: narrow where most probabilities lie.
+# 0, 1, ..., 5, 15, ..., 95, 96, ..., 100 hundredths: narrow bins where most probabilities lie.
 EDGES = np.concatenate([np.arange(5), np.arange(5, 95, 10), np.arange(95, 101)]) / 100
 TOP_LABEL_BINS = 15
-MIN_COUNT = 20  # a bin with no more pairs than this says nothing; the authors' choice
+MIN_COUNT = 20  # bins with at most this many pairs are left out; the authors' choice
 
 
 class Errors(NamedTuple):
-    """Shares, (...): of one test set, or of many. NaN where every bin is too small."""
+    """Calibration errors (...) of one test set or of many. NaN where every bin is too small."""
 
     ece: Floats
     mce: Floats
@@ -28,10 +28,10 @@ class Errors(NamedTuple):
     geo_mean: Floats
 
 
-class Floor(NamedTuple):
-    """What labels drawn from the model's own probabilities give: the figures of a perfectly calibrated model.
+class FloorDraws(NamedTuple):
+    """Calibration of random labels drawn from the model's probabilities: that of a perfectly calibrated model.
 
-    errors and top_label_ece are (n_draws,), share (n_draws, bins) is Q.
+    errors and top_label_ece are (n_draws,); share (n_draws, bins) is Q.
     """
 
     errors: Errors
@@ -40,12 +40,12 @@ class Floor(NamedTuple):
 
 
 def bin_numbers(probabilities: Floats) -> NDArray[np.int64]:
-    """The bin [edge_i, edge_i+1) that each probability lies in; 1.0 belongs to the last."""
+    """The number of the bin [edge_i, edge_i+1) of each probability; 1.0 belongs to the last bin."""
     return (np.searchsorted(EDGES, probabilities, side="right") - 1).clip(0, len(EDGES) - 2)
 
 
 def pairs_per_bin(probabilities: Floats) -> Floats:
-    """n of each input, (N, bins): how many of its K probabilities lie in each bin."""
+    """Number of the K probabilities of each input in each bin, (N, bins)."""
     numbers, n_bins = bin_numbers(probabilities), len(EDGES) - 1
     cells = numbers + n_bins * np.arange(len(numbers))[:, None]
     counts = np.bincount(cells.ravel(), minlength=len(numbers) * n_bins)
@@ -53,14 +53,14 @@ def pairs_per_bin(probabilities: Floats) -> Floats:
 
 
 def true_per_bin(probabilities: Floats, y: Labels) -> Floats:
-    """n_c of each input, (N, bins): 1 in the bin of the true class's probability."""
-    check(probabilities, y)
+    """1 in the bin of the true class's probability, else 0, (N, bins)."""
+    check_predictions(probabilities, y)
     at_label = probabilities[np.arange(len(y)), y]
     return np.eye(len(EDGES) - 1)[bin_numbers(at_label)]
 
 
 def true_shares(n: Floats, n_true: Floats) -> Floats:
-    """Q = n_c / n, (..., bins); NaN in an empty bin."""
+    """Q = n_true / n, (..., bins); NaN in an empty bin."""
     shares: Floats = np.divide(
         n_true, n, out=np.full(np.broadcast_shapes(n.shape, n_true.shape), np.nan), where=n > 0
     )
@@ -70,11 +70,33 @@ def true_shares(n: Floats, n_true: Floats) -> Floats:
 def calibration_errors(n: Floats, n_true: Floats, min_count: int = MIN_COUNT) -> Errors:
     """ECE = sum n_i/n |P - Q|, MCE = max |P - Q|, ICE = sum width |P - Q|, and their geometric mean.
 
-    From pairs and true pairs per bin, (..., bins). Bins with at most min_count pairs are left out.
+    Parameters
+    ----------
+    n : array
+        Pairs per bin, shape (..., bins).
+    n_true : array
+        Pairs per bin whose class is the true one, shape (..., bins).
+    min_count : int
+        Bins with at most this many pairs are left out.
+
+    Returns
+    -------
+    Errors
+        Arrays of shape (...), from 0 to 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> q = rng.dirichlet(np.ones(3), size=5000)
+    >>> y = drawn_labels(q, rng)  # labels for which q is perfectly calibrated
+    >>> errors = calibration_errors(pairs_per_bin(q).sum(0), true_per_bin(q, y).sum(0))
+    >>> bool(errors.ece < 0.02)
+    True
     """
-    kept = n > min_count
-    gap = np.where(kept, np.abs((EDGES[1:] + EDGES[:-1]) / 2 - true_shares(n, n_true)), 0.0)
-    weight = np.where(kept, n, 0.0)
+    is_used = n > min_count
+    gap = np.where(is_used, np.abs((EDGES[1:] + EDGES[:-1]) / 2 - true_shares(n, n_true)), 0.0)
+    weight = np.where(is_used, n, 0.0)
     total = weight.sum(-1)
     ece = np.divide((weight * gap).sum(-1), total, out=np.full(gap.shape[:-1], np.nan), where=total > 0)
     mce = np.where(total > 0, gap.max(-1), np.nan)
@@ -83,8 +105,8 @@ def calibration_errors(n: Floats, n_true: Floats, min_count: int = MIN_COUNT) ->
 
 
 def top_label_gaps(probabilities: Floats, y: Labels) -> Floats:
-    """[correct] - confidence of each input in its bin of confidence, (N, 15); see `top_label_ece`."""
-    check(probabilities, y)
+    """[correct] - confidence of each input, in its bin of confidence, (N, 15); see `top_label_ece`."""
+    check_predictions(probabilities, y)
     confidence = probabilities.max(1)
     number = (np.ceil(TOP_LABEL_BINS * confidence) - 1).astype(np.int64).clip(0, TOP_LABEL_BINS - 1)
     gap = (probabilities.argmax(1) == y) - confidence
@@ -92,14 +114,14 @@ def top_label_gaps(probabilities: Floats, y: Labels) -> Floats:
 
 
 def top_label_ece(gap_sums: Floats, n: int) -> Floats:
-    """sum_b |sum of gaps in b| / n, (...): 15 equal bins of the largest probability (Guo et al. 2017)."""
+    """sum_b |sum of gaps in b| / n, (...), for 15 equal bins of the largest probability (Guo et al. 2017)."""
     return np.asarray(np.abs(gap_sums).sum(-1) / n)
 
 
 def calibration_floor(
     probabilities: Floats, n_draws: int = 200, seed: int = 0, min_count: int = MIN_COUNT
-) -> Floor:
-    """The same figures for labels drawn from the model's own probabilities."""
+) -> FloorDraws:
+    """Calibration errors for n_draws sets of labels drawn from the model's probabilities."""
     rng = np.random.default_rng(seed)
     n, n_true, top = pairs_per_bin(probabilities).sum(0), [], []
     for _ in range(n_draws):
@@ -107,7 +129,7 @@ def calibration_floor(
         n_true.append(true_per_bin(probabilities, y).sum(0))
         top.append(top_label_gaps(probabilities, y).sum(0))
     counts = np.array(n_true)
-    return Floor(
+    return FloorDraws(
         calibration_errors(np.broadcast_to(n, counts.shape), counts, min_count),
         top_label_ece(np.array(top), len(probabilities)),
         true_shares(n, counts),
@@ -115,7 +137,7 @@ def calibration_floor(
 
 
 def drawn_labels(probabilities: Floats, rng: np.random.Generator) -> Labels:
-    """A label for each input, (N,), drawn from its row of probabilities."""
+    """Draw a label for each input from its row of probabilities, (N,)."""
     rising = probabilities.cumsum(1)
     drawn: Labels = (rng.random((len(rising), 1)) * rising[:, -1:] >= rising).sum(1)
     return drawn.clip(0, probabilities.shape[1] - 1)

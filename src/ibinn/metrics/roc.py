@@ -1,7 +1,7 @@
-"""How well a score tells outliers from inliers. Outliers are the positive class, higher = stranger.
+"""ROC metrics of a score that separates outliers from inliers. Outliers are the positive class.
 
-All from counts at each distinct score, in float64: nothing is squashed, so that log-likelihoods near -2000 keep
-their order, and equal scores count half.
+Everything is computed from counts at each distinct score, in float64: log-likelihoods near -2000 keep their
+order, and ties count half.
 """
 
 from typing import NamedTuple
@@ -13,21 +13,21 @@ from ibinn._types import Floats
 
 
 class Counts(NamedTuple):
-    """How many inliers and outliers have each distinct score, in rising order."""
+    """Numbers of inliers and outliers with each distinct score, in rising order."""
 
     inlier: Floats
     outlier: Floats
 
 
 class Ranks(NamedTuple):
-    """The place of each inlier's and outlier's score among the n distinct ones."""
+    """The rank of each inlier's and outlier's score among the n distinct scores."""
 
     inlier: NDArray[np.int64]
     outlier: NDArray[np.int64]
     n: int
 
     def counts(self, w_inlier: Floats | None = None, w_outlier: Floats | None = None) -> Counts:
-        """Each input counted once, or so many times as its weight says."""
+        """Counts of the inputs, weighted if weights are given."""
         return Counts(
             np.bincount(self.inlier, w_inlier, self.n).astype(np.float64),
             np.bincount(self.outlier, w_outlier, self.n).astype(np.float64),
@@ -35,6 +35,7 @@ class Ranks(NamedTuple):
 
 
 def ranks(inlier: ArrayLike, outlier: ArrayLike) -> Ranks:
+    """The ranks of the scores of inliers (N,) and outliers (M,)."""
     first, second = (without_nan(name, s) for name, s in (("inlier", inlier), ("outlier", outlier)))
     if first.ndim != 1 or second.ndim != 1 or not first.size or not second.size:
         raise ValueError(
@@ -46,7 +47,13 @@ def ranks(inlier: ArrayLike, outlier: ArrayLike) -> Ranks:
 
 
 def auroc(inlier: ArrayLike, outlier: ArrayLike) -> float:
-    """The share of (inlier, outlier) pairs in which the outlier has the higher score; a tie counts half."""
+    """Share of (inlier, outlier) pairs in which the outlier has the higher score; a tie counts half.
+
+    Examples
+    --------
+    >>> auroc(inlier=[0.1, 0.2, 0.5], outlier=[0.5, 0.9])
+    0.9166666666666666
+    """
     return auroc_of(ranks(inlier, outlier).counts())
 
 
@@ -57,7 +64,7 @@ def auroc_of(counts: Counts) -> float:
 
 
 def roc_curve(inlier: ArrayLike, outlier: ArrayLike) -> tuple[Floats, Floats]:
-    """Shares of inliers and of outliers with a score at or above each threshold, falling; both start at 0."""
+    """Shares of inliers and outliers with a score at or above each threshold, from high to low, starting at 0."""
     return roc_curve_of(ranks(inlier, outlier).counts())
 
 
@@ -67,7 +74,13 @@ def roc_curve_of(counts: Counts) -> tuple[Floats, Floats]:
 
 
 def fpr95(inlier: ArrayLike, outlier: ArrayLike) -> float:
-    """The share of inliers flagged at the highest threshold that flags 95 % of the outliers."""
+    """Share of inliers flagged at the highest threshold that flags 95 % of the outliers.
+
+    Examples
+    --------
+    >>> fpr95(inlier=[0.1, 0.2, 0.5, 0.7], outlier=[0.6, 0.8, 0.9])
+    0.25
+    """
     return fpr95_of(ranks(inlier, outlier).counts())
 
 
@@ -83,6 +96,6 @@ def without_nan(name: str, values: ArrayLike) -> NDArray[np.float64]:
     if n_nan:
         raise ValueError(
             f"{name} holds {n_nan} NaN among {array.size} values, which have no rank; leave these inputs out, "
-            f"or give them the score inf (strangest)"
+            f"or give them the highest score, inf"
         )
     return array

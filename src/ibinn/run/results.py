@@ -12,7 +12,7 @@ from shlex import quote
 from typing import Any
 
 from ibinn._system import write_whole
-from ibinn.config import ConfigError, Method, Size, build
+from ibinn.config import ConfigError, Method, Size, from_dict
 from ibinn.metrics.calibration import MIN_COUNT
 from ibinn.run import RESULTS
 from ibinn.run.trained import RunError
@@ -202,7 +202,7 @@ def from_json(values: Any, where: str) -> Results:
     """Results from what `to_json` gave; ConfigError for anything missing, unknown or of another type."""
     if not isinstance(values, dict):
         raise ConfigError(f"{where} holds no results")
-    return build(Results, values | ({"gamma": math.inf} if values.get("gamma") == "inf" else {}), where)
+    return from_dict(Results, values | ({"gamma": math.inf} if values.get("gamma") == "inf" else {}), where)
 
 
 def write_results(folder: Path, results: Results) -> None:

@@ -19,9 +19,9 @@ from ibinn.config import (
     Recipe,
     Size,
     at_least,
-    build,
     convert,
-    nearest,
+    from_dict,
+    key_hint,
     parse_toml,
     parse_value,
     positive,
@@ -91,7 +91,7 @@ def block_of(values: dict[str, Any], where: str, known: list[str]) -> Block:
     ready: dict[str, Any] = {}
     for key, value in values.items():
         if key not in known:
-            raise ConfigError(f"{where} has an unknown key {key!r}; {nearest(key, known)}")
+            raise ConfigError(f"{where} has an unknown key {key!r}; {key_hint(key, known)}")
         if value == []:
             raise ConfigError(f"{key} in {where} is an empty list; give a value, or leave it out")
         if key in SECTIONS:
@@ -101,7 +101,7 @@ def block_of(values: dict[str, Any], where: str, known: list[str]) -> Block:
         if "epochs" in dict(ready.get("recipe", ())):
             raise ConfigError(f"{where} gives epochs twice; leave it out in [recipe]")
         ready["recipe"] = [*ready.get("recipe", ()), *texts(Recipe, {"epochs": ready.pop("epochs")}, where)]
-    return build(Block, ready, where)
+    return from_dict(Block, ready, where)
 
 
 def texts(cls: type, table: Any, where: str) -> list[list[str]]:
@@ -111,7 +111,7 @@ def texts(cls: type, table: Any, where: str) -> list[list[str]]:
     kinds, pairs = typing.get_type_hints(cls), []
     for key, value in table.items():
         if key not in kinds:
-            raise ConfigError(f"{where} has an unknown key {key!r}; {nearest(key, list(kinds))}")
+            raise ConfigError(f"{where} has an unknown key {key!r}; {key_hint(key, list(kinds))}")
         value = convert(kinds[key], value, f"{key} in {where}")
         pairs.append([key, value if isinstance(value, str) else toml_value(value)])
     return pairs

@@ -22,8 +22,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from ibinn._types import Rows
 from ibinn.config import Precision, Recipe
-from ibinn.data.batches import Batches
-from ibinn.data.draws import Part
+from ibinn.data.batches import Batches, Shard
 from ibinn.flows.fast.batch_norm import set_group
 from ibinn.models.methods import Losses, Objective
 from ibinn.training.distributed import ALONE, Team, answering
@@ -99,7 +98,7 @@ class Loop:
         self,
         objective: Objective,
         batches: Batches,
-        fetch: Callable[[Rows, Part], tuple[Tensor, Tensor, Tensor]],
+        fetch: Callable[[Rows, Shard], tuple[Tensor, Tensor, Tensor]],
         validate: Callable[[nn.Module], Validation],
         recipe: Recipe,
         seed: int,
@@ -201,7 +200,7 @@ class Loop:
         """Steps before this one, skipped ones included."""
         return self.position.epoch * len(self.batches) + self.position.batch
 
-    def seeded_part(self, number: int) -> Part:
+    def seeded_part(self, number: int) -> Shard:
         """Start the random numbers of a part of the batch: dropout's are its own, the rest is drawn for all."""
         team, step = self.team, self.n_steps()
         own, common = (
@@ -211,7 +210,7 @@ class Loop:
         torch.manual_seed(int(own[0]))  # dropout
         self.generator.manual_seed(int(common[1]))  # noise and augmentation
         mine = slice(team.rank + team.n * number, None, team.n * self.accumulate)
-        return Part(self.generator, self.batches.batch_size, mine)
+        return Shard(self.generator, self.batches.batch_size, mine)
 
     def skip(self) -> None:
         self.position.n_skipped += 1

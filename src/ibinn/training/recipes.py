@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ibinn.config import ConfigError, Network, Recipe, RunConfig, Size, has_ramp, nearest, parse_value
-from ibinn.data import augment
+from ibinn.config import ConfigError, Network, Recipe, RunConfig, Size, has_ramp, key_hint, parse_value
+from ibinn.data.augment import PAPER_AUGMENTATION
 from ibinn.data.dataset import Dataset
 from ibinn.mixture import GaussianMixture
 from ibinn.models.architectures import LARGEST_ROTATION, PAPER
@@ -69,7 +69,7 @@ RECIPES: dict[Size, Recipe] = {
         patience=0,
         noise="gaussian",
         sigma=1e-3,
-        **asdict(augment.PAPER),
+        **asdict(PAPER_AUGMENTATION),
     ),
 }
 MIN_STEPS = 1000  # of a run, but for the paper's: few examples get more epochs
@@ -120,7 +120,7 @@ def override(config: RunConfig, settings: tuple[str, ...]) -> RunConfig:
         part = getattr(config, section)
         known = [field.name for field in fields(part)]
         if key not in known:
-            raise ConfigError(f"{section} has no setting {key!r}; {nearest(key, known)}")
+            raise ConfigError(f"{section} has no setting {key!r}; {key_hint(key, known)}")
         values[section][key] = parse_value(type(part), key, text)
     # All at once: several that must agree may change together.
     return replace(

@@ -16,11 +16,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ibinn._system import lock
 from ibinn._types import Floats, Rows
-from ibinn.config import ConfigError, RunConfig, to_toml
+from ibinn.config import ConfigError, Recipe, RunConfig, to_toml
 from ibinn.data.augment import Augmentation, augment
-from ibinn.data.batches import Batches
+from ibinn.data.batches import Batches, Source
 from ibinn.data.dataset import Dataset, Part, data_digest
-from ibinn.data.draws import Source
 from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.data.splits import Splits
 from ibinn.flows.base import Chain
@@ -244,9 +243,7 @@ class Trainer:
         x = preprocess.to_units(part.x[rows])
         if isinstance(preprocess, ImagePreprocess):
             step = 1 / preprocess.levels
-            x = augment(
-                x, generator, recipe.flip, recipe.crop, recipe.rotation, recipe.jitter, 1 - step, step
-            )
+            x = augment(x, generator, augmentation_of(recipe), 1 - step, step)
         v, log_det = self.pipeline.normalised(preprocess.add_noise(x, generator))
         return v, log_det, self.labels(part, rows)
 
@@ -357,7 +354,7 @@ def check_settings(config: RunConfig, dataset: Dataset) -> None:
         raise ConfigError(
             "images need at least one resolution in network.blocks, as in network.blocks=[4,4]"
         )
-    Augmentation(recipe.flip, recipe.crop, recipe.rotation, recipe.jitter)
+    augmentation_of(recipe)
     if recipe.crop >= min(dataset.shape[:2]):
         raise ConfigError(f"crop is {recipe.crop} but the images are only {dataset.shape[:2]} pixels")
 
@@ -388,3 +385,7 @@ def class_shares(dataset: Dataset, rows: Rows) -> Any:
     """How often each class occurs among these rows, (K,); a class that does not counts as a single example."""
     counts = np.bincount(dataset.train.y[rows], minlength=len(dataset.class_names)).clip(1)
     return counts / counts.sum()
+
+
+def augmentation_of(recipe: Recipe) -> Augmentation:
+    return Augmentation(recipe.flip, recipe.crop, recipe.rotation, recipe.jitter)

@@ -1,1 +1,1 @@
-"""The same numbers as the plain formulas in flows/, computed faster."""
+"""Faster code for the formulas in flows/, with the same results."""

@@ -1,4 +1,4 @@
-"""Batch-norm over images whose batch may be spread over several processes."""
+"""Batch-norm over images whose batch may be distributed over several processes."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ IMAGE_DIMS = (0, 2, 3)
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """As torch's. With a `group` of processes, the statistics in training are those of all their inputs together.
+    """torch's BatchNorm2d. With a `group` of processes, training uses the statistics of all their inputs together.
 
-    torch.nn.SyncBatchNorm does the same on GPUs only.
+    torch.nn.SyncBatchNorm does the same, but on GPUs only.
     """
 
     group: Any = None
@@ -43,9 +43,9 @@ class BatchNorm(nn.BatchNorm2d):
 
 
 class Normalised(torch.autograd.Function):
-    """x, weight, bias -> weight (x - mean) / std + bias, and the mean, variance and number that x had everywhere.
+    """x, weight, bias -> weight (x - mean) / std + bias, and the mean, variance and count over all processes.
 
-    One exchange on the way up, one on the way back.
+    One exchange in the forward pass, one in the backward pass.
     """
 
     @staticmethod
@@ -75,11 +75,11 @@ class Normalised(torch.autograd.Function):
 
 
 def pooled(mean: Tensor, squares: Tensor, n: int, group: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Means, sums of squared deviations and numbers of all processes as of one (Chan, Golub and LeVeque 1979)."""
+    """Combine the means, sums of squared deviations and counts of all processes (Chan, Golub and LeVeque 1979)."""
     mine = torch.cat([mean, squares, mean.new_tensor([n])])
-    all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(all_of_them, mine, group=group)
-    table = torch.stack(all_of_them)
+    gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(gathered, mine, group=group)
+    table = torch.stack(gathered)
     means, squares, numbers = table[:, : len(mean)], table[:, len(mean) : -1], table[:, -1:]
     total = numbers.sum()
     mean = (numbers * means).sum(0) / total
@@ -88,12 +88,12 @@ def pooled(mean: Tensor, squares: Tensor, n: int, group: Any) -> tuple[Tensor, T
 
 
 def across(values: Tensor) -> Tensor:
-    """(C,) as (C, 1, 1), beside images."""
+    """(C,) as (C, 1, 1), to broadcast against images."""
     return values[:, None, None]
 
 
 def set_group(model: nn.Module, group: Any) -> None:
-    """Let every batch-norm share its statistics with a group of processes; None: no more."""
+    """Let every batch-norm of a model share its statistics with a group of processes, or stop it with None."""
     for module in model.modules():
         if isinstance(module, BatchNorm):
             module.group = group

@@ -1,7 +1,7 @@
-"""The affine maps of the layers with backward passes of their own: the same values in fewer passes over memory.
+"""The affine maps of the layers with custom backward passes: the same values in fewer passes over memory.
 
-IBINN_PLAIN=1 in the environment leaves out every such path, here and in other files, and autograd has its way
-with the plain formulas. They also run under torch.export and torch.compile.
+IBINN_PLAIN=1 in the environment turns off every such path, here and in other files. The plain formulas are then
+differentiated by autograd, as they are under torch.export and torch.compile.
 """
 
 import os
@@ -10,23 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-FEW = 2**15  # numbers in a tensor up to which autograd's own functions are faster
-
-
+FEW = 2**15  # up to this many numbers in a tensor, autograd's own functions are faster
 PLAIN = os.environ.get("IBINN_PLAIN", "") not in ("", "0")
 
 
 def is_plain() -> bool:
+    """Whether to use the plain formulas only."""
     return PLAIN or torch.compiler.is_compiling()
 
 
 def is_cheap(x: Tensor) -> bool:
-    """Whether calling a function of ours would cost more than its passes over x save."""
+    """Whether a custom function would cost more than its passes over x save."""
     return torch.is_grad_enabled() and x.numel() < FEW
 
 
-def call(function: type[torch.autograd.Function], *arguments: Any) -> Any:
-    """function.apply, or its forward alone where no gradients are wanted."""
+def run(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """function.apply, or only its forward if no gradients are needed."""
     if torch.is_grad_enabled():
         return function.apply(*arguments)  # type: ignore[no-untyped-call]
     return function.forward(*arguments)
@@ -38,7 +37,7 @@ def scale_and_shift(x2: Tensor, out: Tensor, clamp: float, slope: float) -> tupl
         raw, t = out.chunk(2, dim=1)
         log_s = log_scale(raw, clamp, slope)
         return x2 * log_s.exp() + t, log_s.flatten(1).sum(1)
-    z2, log_det, *_ = call(ScaleAndShift, x2, out, clamp, slope)
+    z2, log_det, *_ = run(ScaleAndShift, x2, out, clamp, slope)
     return z2, log_det
 
 
@@ -62,8 +61,8 @@ def inner(x: Tensor) -> list[int]:
 class ScaleAndShift(torch.autograd.Function):
     """x2, out -> z2, log_det, s = exp(log_s) and the sigmoid.
 
-    The last two are for the backward pass alone; as outputs they have gradients of their own, so that it can be
-    differentiated too.
+    The last two are for the backward pass only. As outputs they have gradients of their own, so the backward
+    pass can itself be differentiated.
     """
 
     generate_vmap_rule = True
@@ -102,15 +101,15 @@ class ScaleAndShift(torch.autograd.Function):
 class Mix(torch.autograd.Function):
     """x, rotation, log_scale, shift -> exp(log_scale) * (rotation x) + shift, for a fixed rotation.
 
-    mix(x, matrix, shift) multiplies the channels by a matrix. The gradient of log_scale comes from the output:
-    autograd would make one for the whole matrix.
+    mix(x, matrix, shift) multiplies the channels by a matrix. The gradient of log_scale is computed from the
+    output; autograd would compute one for the whole matrix.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, rotation: Tensor, log_scale: Tensor, shift: Tensor, mix: Any) -> Tensor:
-        mixed: Tensor = mix(x, scaled(rotation, log_scale), shift)
+        mixed: Tensor = mix(x, scaled_rotation(rotation, log_scale), shift)
         return mixed
 
     @staticmethod
@@ -122,19 +121,19 @@ class Mix(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_z: Tensor) -> Any:
         z, rotation, log_scale, shift = ctx.saved_tensors
-        grad_x = ctx.mix(grad_z, scaled(rotation, log_scale).T).to(ctx.dtype)
+        grad_x = ctx.mix(grad_z, scaled_rotation(rotation, log_scale).T).to(ctx.dtype)
         if not any(ctx.needs_input_grad[2:]):
             return grad_x, None, None, None, None
         return grad_x, None, *scale_and_shift_gradients(z, grad_z, shift), None
 
 
-def scaled(rotation: Tensor, log_scale: Tensor) -> Tensor:
+def scaled_rotation(rotation: Tensor, log_scale: Tensor) -> Tensor:
     """The matrix of x -> exp(log_scale) * (rotation x)."""
     return log_scale.exp()[:, None] * rotation
 
 
 def scale_and_shift_gradients(z: Tensor, grad_z: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """Of log_scale and shift, (C,) each, for z = exp(log_scale) * ... + shift."""
+    """Gradients of log_scale and shift, (C,) each, for z = exp(log_scale) * ... + shift."""
     others = [0, *range(2, z.ndim)]
     grad_shift = grad_z.sum(others)
     return (grad_z * z).sum(others) - grad_shift * shift, grad_shift

@@ -1,9 +1,9 @@
-"""Training whose memory does not grow with depth: on the way back a layer's input is recomputed from its output.
+"""Training in constant memory: the backward pass recomputes a layer's input from its output.
 
-A flow needs no activations kept: its inverse gives them back. Kept are the input, the output and a few between,
-as many at any depth: the way back goes on from each of them, after a look at how well it was met, so that rounding
-cannot build up over the whole depth. Dropout repeats its draws, batch-norm its batch statistics, and running
-statistics are updated once, on the way up.
+A flow need not store activations, because its inverse recovers them. Only the input, the output and a fixed number
+of activations between are stored. The backward pass compares each of these with the recomputed one and continues
+from the stored one, so rounding errors do not build up over the whole depth. Dropout repeats its random draws and
+batch-norm its batch statistics; running statistics are updated once, in the forward pass.
 """
 
 from collections.abc import Iterator
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from ibinn.flows.base import Chain
 
 
-SEGMENTS = 8  # between kept activations
+SEGMENTS = 8  # between stored activations
 
 
 class NotInvertibleError(ValueError):
-    """The inverse misses its input by so much that gradients recomputed from it would be wrong."""
+    """The inverse is too inaccurate for recomputed gradients."""
 
 
 def recomputed(chain: "Chain", x: Tensor) -> tuple[Tensor, Tensor]:
-    """chain(x), its activations recomputed from the output when gradients are asked for."""
+    """chain(x), with a backward pass that recomputes the activations from the output."""
     parameters = [p for p in chain.parameters() if p.requires_grad]
     z, log_det = Recomputed.apply(chain, x, *parameters)  # type: ignore[no-untyped-call]
     return z, log_det
@@ -49,7 +49,7 @@ class Recomputed(torch.autograd.Function):
             ctx.states.append(random_state(layer, x))
             z, log_det = layer(z)
             total = total + log_det
-        # The parameters too: whoever changes them before the backward pass is told so.
+        # The parameters too: autograd then raises if they change before the backward pass.
         ctx.save_for_backward(z, *parameters, *kept)
         ctx.n_parameters = len(parameters)
         return z, total
@@ -60,9 +60,9 @@ class Recomputed(torch.autograd.Function):
         z, *saved = ctx.saved_tensors
         parameters = saved[: ctx.n_parameters]
         kept = dict(zip(ctx.kept, saved[ctx.n_parameters :], strict=True))
-        # Where the output is not finite, neither are the gradients, and training knows what to do.
+        # If the output is not finite, neither are the gradients, and training skips the step.
         is_finite = bool(z.isfinite().all())
-        # Made at once: small tensors that stay where large ones come and go leave free memory in pieces.
+        # Allocated at once: small tensors between large ones that come and go would fragment the memory.
         places = {p: torch.empty_like(p) for p in parameters}
         found: dict[Tensor, Tensor] = {}
         with ctx.autocast():
@@ -106,14 +106,14 @@ def gradients(
 
 
 def autocast_as_now(x: Tensor) -> Any:
-    """A context that repeats the mixed precision of this moment."""
+    """A function that makes a context with the current mixed precision."""
     kind = x.device.type
     enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
     return lambda: torch.autocast(kind, dtype, enabled=enabled)
 
 
 def random_state(layer: nn.Module, x: Tensor) -> Tensor | None:
-    """The state that the layer's dropout is about to draw from; None where it draws nothing."""
+    """The state of the random generator before the layer's dropout draws from it; None if it draws nothing."""
     if not any(isinstance(m, _DropoutNd) and m.training and m.p > 0 for m in layer.modules()):
         return None
     state: Tensor = generator_of(x).get_rng_state()
@@ -127,7 +127,7 @@ def generator_of(x: Tensor) -> Any:
 
 @contextmanager
 def same_draws(state: Tensor | None, x: Tensor) -> Iterator[None]:
-    """Random draws as they were at `state`, for the time of a with-block."""
+    """Set the random generator to `state` within a with-block."""
     if state is None:
         yield
         return
@@ -141,7 +141,7 @@ def same_draws(state: Tensor | None, x: Tensor) -> Iterator[None]:
 
 
 def frozen_statistics(layer: nn.Module) -> AbstractContextManager[object]:
-    """Batch-norms in training use the statistics of the batch and touch no buffer, until a with-block ends."""
+    """A context in which batch-norms in training mode do not update their running statistics."""
     norms = [
         m for m in layer.modules() if isinstance(m, _BatchNorm) and m.training and m.track_running_stats
     ]
@@ -155,7 +155,7 @@ def frozen_statistics(layer: nn.Module) -> AbstractContextManager[object]:
 
 
 def check_recovered(x: Tensor, again: Tensor) -> None:
-    """NotInvertibleError unless the recomputed activation agrees with the one that was kept, for every sample."""
+    """Raise NotInvertibleError unless the recomputed activation agrees with the stored one for every sample."""
     if not x.numel():
         return
     tolerance = 1e-2 if torch.is_autocast_enabled(x.device.type) else float(torch.finfo(x.dtype).eps) ** 0.5
@@ -163,6 +163,6 @@ def check_recovered(x: Tensor, again: Tensor) -> None:
     worst = float((error / size.clamp_min(0.01 * size.median())).nan_to_num(torch.inf).max())
     if worst > tolerance:
         raise NotInvertibleError(
-            f"the inverse of this network misses its input by {worst:.1e} of its size where {tolerance:.0e} is "
-            f"needed, so gradients recomputed from it would be wrong; go on without constant memory"
+            f"the inverse of this network has a relative error of {worst:.1e}, more than {tolerance:.0e}, so "
+            f"recomputed gradients would be wrong; train without constant memory"
         )
