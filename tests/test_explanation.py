@@ -389,7 +389,7 @@ def mean_raw(run):
     preprocess = run.pipeline.preprocess
     if isinstance(preprocess, TablePreprocess):
         return preprocess.mean[None]
-    return (preprocess.mean[:, 0, 0] * preprocess.levels).expand(1, *preprocess.image_shape)
+    return (preprocess.mean[:, 0, 0] * preprocess.levels).expand(1, *preprocess.raw_shape)
 
 
 def test_evidence_adds_up(case):

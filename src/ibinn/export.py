@@ -253,7 +253,7 @@ class Combined(nn.Module):
         self.ranked = nn.ModuleDict({name: Ranked(values) for name, values in reference.parts.items()})
         self.code_length: CodeLength | None = None
         if isinstance(preprocess, ImagePreprocess):
-            self.code_length = CodeLength(preprocess.image_shape, preprocess.levels)
+            self.code_length = CodeLength(preprocess.raw_shape, preprocess.levels)
 
     def forward(self, output: Output[Tensor], raw: Tensor) -> Tensor:
         parts, fisher, far = self.parts(output, raw), [], []

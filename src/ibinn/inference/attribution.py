@@ -122,7 +122,7 @@ def line_to(pipeline: Pipeline, raw: Array, a: int, b: int) -> Line:
         return log_q_y[:, a] - log_q_y[:, b]
 
     if isinstance(preprocess, ImagePreprocess):
-        mean = (preprocess.mean.flatten() * preprocess.levels).expand(1, *preprocess.image_shape)
+        mean = (preprocess.mean.flatten() * preprocess.levels).expand(1, *preprocess.raw_shape)
         return Line(pipeline.prepared(mean)[0], pipeline.prepared(raw)[0], log_ratio)
     start, end = preprocess.mean[None], preprocess.to_units(raw)
     return Line(start, end, lambda x: log_ratio(pipeline.normalised(x)[0]))
@@ -206,6 +206,6 @@ def like_raw(pipeline: Pipeline, values: Tensor) -> Floats:
     preprocess = pipeline.preprocess
     if not isinstance(preprocess, ImagePreprocess):
         return np.asarray(values[0].numpy())
-    inside = preprocess.to_units(torch.ones(1, *preprocess.image_shape)).cpu() > 0
-    height, width, n_channels = preprocess.image_shape
+    inside = preprocess.to_units(torch.ones(1, *preprocess.raw_shape)).cpu() > 0
+    height, width, n_channels = preprocess.raw_shape
     return np.asarray(values[inside].reshape(n_channels, height, width).permute(1, 2, 0).numpy())

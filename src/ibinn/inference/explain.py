@@ -105,7 +105,7 @@ def explain(run: Run, raw: Array, seen: Output[Floats] | None = None) -> Explana
 def one_input(run: Run, raw: Array) -> Array:
     """raw as a batch of one; ValueError where it is something else."""
     raw, preprocess = np.asarray(raw), run.pipeline.preprocess
-    shape = preprocess.image_shape if isinstance(preprocess, ImagePreprocess) else preprocess.shape
+    shape = preprocess.raw_shape if isinstance(preprocess, ImagePreprocess) else preprocess.shape
     if raw.shape not in (shape, (1, *shape)):
         raise ValueError(f"raw has shape {raw.shape} but one input of shape {shape} was expected")
     if isinstance(preprocess, ImagePreprocess):

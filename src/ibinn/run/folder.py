@@ -23,9 +23,9 @@ from ibinn._system import write_whole
 from ibinn._types import Array
 from ibinn.config import RunConfig, from_toml, to_toml
 from ibinn.data.inputs import InputForm
-from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
+from ibinn.data.preprocess import ImagePreprocess, Preprocess, TablePreprocess
 from ibinn.models.methods import build_model
-from ibinn.models.pipeline import Pipeline, Preprocess
+from ibinn.models.pipeline import Pipeline
 from ibinn.ood.scores import Reference
 from ibinn.run import CONFIG, HISTORY, MODEL
 from ibinn.run.card import model_card
@@ -316,7 +316,7 @@ def form_of(run: Run) -> InputForm:
     preprocess = run.pipeline.preprocess
     if not isinstance(preprocess, ImagePreprocess):
         return InputForm("rows", preprocess.shape, "float64")
-    return InputForm("HWC", preprocess.image_shape, "uint8", preprocess.levels, preprocess.levels - 1.0)
+    return InputForm("HWC", preprocess.raw_shape, "uint8", preprocess.levels, preprocess.levels - 1.0)
 
 
 def is_own(folder: Path) -> bool:
