@@ -17,7 +17,7 @@ def judge(
     """The output of a run for raw (N, ...), with OoD scores and p-values."""
     output = observe(run.pipeline, raw, batch_size, progress, with_z)
     scores = ood_scores(output, run.reference)
-    return replace(output, scores=scores, p_values=p_values(scores, run.reference))
+    return replace(output, scores=scores, p_values=p_values(scores, run.reference.calibration))
 
 
 MOST_BARS = 40  # of a histogram

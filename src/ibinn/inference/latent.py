@@ -173,6 +173,6 @@ def trajectory(
         "trajectory/images": images,
         "trajectory/points": points,
         "trajectory/amount": np.linspace(0, DRIFTS[kind].most, steps),
-        "trajectory/p": p_values(scores, run.reference)[run.reference.headline],
+        "trajectory/p": p_values(scores, run.reference.calibration)[run.reference.headline],
         "trajectory/y": some.y[0],
     }

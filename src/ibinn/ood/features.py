@@ -16,8 +16,7 @@ from ibinn.data.splits import Splits
 from ibinn.models.baselines import SoftmaxClassifier
 from ibinn.models.classifier import evaluation_mode
 from ibinn.models.pipeline import Pipeline, chunks
-from ibinn.ood.conformal import conformal_p_values
-from ibinn.ood.scores import hardly_less
+from ibinn.ood.scores import p_values
 
 RANK = 1e-6  # directions whose variance is a smaller share of the largest one hold no information
 
@@ -77,9 +76,7 @@ class FeatureScores:
     calibration: dict[str, Floats]
 
     def p_values(self, scores: dict[str, Floats]) -> dict[str, Floats]:
-        return {
-            name: conformal_p_values(hardly_less(s), self.calibration[name]) for name, s in scores.items()
-        }
+        return p_values(scores, self.calibration)
 
 
 def fit_feature_scores(
