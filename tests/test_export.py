@@ -21,7 +21,7 @@ from ibinn.data.inputs import InputForm
 from ibinn.data.known import load
 from ibinn.export import as_raw, export_onnx, export_sampler_onnx, in_form, write_graph
 from ibinn.inference.judge import judge
-from ibinn.inference.latent import decoded
+from ibinn.inference.latent import decode
 from ibinn.models.output import TENSORS, Output
 from ibinn.ood.complexity import code_length, code_lengths
 from ibinn.ood.conformal import conformal_p_values, p_values_among
@@ -158,7 +158,7 @@ def test_samples_are_those_of_the_model(exported, name, n):
     y = np.arange(n) % len(case.run.class_names)
     noise = torch.randn(n, pipeline.preprocess.n_dims, dtype=pipeline.dtype)
     (got,) = session.run(["x"], {"y": y, "noise": noise.numpy()})
-    want = decoded(pipeline, pipeline.model.mixture.mu.detach()[torch.from_numpy(y)] + noise)
+    want = decode(pipeline, pipeline.model.mixture.mu.detach()[torch.from_numpy(y)] + noise)
     assert got.shape == (n, *case.x.shape[1:])
     assert got.dtype == case.x.dtype
     if case.form.is_images:  # rounding may end beyond the edge of a level

@@ -24,12 +24,11 @@ from ibinn.data.splits import Splits, split_rows
 from ibinn.inference.attribution import EvidenceMap, evidence_map
 from ibinn.inference.explain import Explanation, explain
 from ibinn.inference.judge import judge
-from ibinn.inference.latent import clipped, decoded, encoded, interpolation, strays, unclipped
+from ibinn.inference.latent import decode, encode, interpolate, sample
 from ibinn.mixture import log_priors
 from ibinn.models.classifier import GenerativeClassifier
-from ibinn.models.pipeline import chunks
-from ibinn.ood.conformal import mondrian_p_values, prediction_sets, warn_if_coarse
-from ibinn.ood.scores import hardly_less
+from ibinn.ood.conformal import prediction_sets, warn_if_coarse
+from ibinn.ood.scores import class_p_values
 from ibinn.run.folder import Saved, load_model, save_model
 from ibinn.run.trained import Run, RunError
 from ibinn.training.loop import Stopped, Watcher
@@ -216,13 +215,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         those of the same predicted class, so that this holds in each class, if with coarser p-values; p is 1
         where no calibration input was taken for that class.
         """
-        raw = self._raw(X)
-        judged, reference = judge(self.run_, raw), self.run_.reference
-        if not per_class:
-            return judged.p_values[reference.headline]
-        called = judged.log_q_y.argmax(1)
-        held = reference.calibration[reference.headline], reference.calibration_class
-        return mondrian_p_values(hardly_less(judged.scores[reference.headline]), called, *held)
+        output, reference = judge(self.run_, self._raw(X)), self.run_.reference
+        return class_p_values(output, reference) if per_class else output.p_values[reference.headline]
 
     def is_typical(self, X: Any, alpha: float = 0.05) -> NDArray[np.bool_]:
         """False, (N,), for inputs to be wary of; the share of false alarms on new data is at most alpha."""
@@ -234,16 +228,14 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def encode(self, X: Any) -> Floats:
         """z, (N, D)."""
-        raw, pipeline = self._raw(X), self.run_.pipeline
-        parts = [encoded(pipeline, chunk).cpu().double().numpy() for _, chunk in chunks(raw, 500)]
-        return np.concatenate(parts)
+        raw = self._raw(X)
+        return encode(self.run_.pipeline, raw).cpu().double().numpy()
 
     def decode(self, Z: ArrayLike) -> Array:
         """The input of each z (N, D), in the form of X."""
         check_is_fitted(self)
         z = torch.as_tensor(np.asarray(Z), dtype=self.run_.pipeline.dtype).to(self.run_.pipeline.device)
-        parts = [decoded(self.run_.pipeline, part) for part in torch.split(z, 500)]
-        return self.form_.back(np.concatenate(parts))
+        return self.form_.back(decode(self.run_.pipeline, z))
 
     def sample(
         self, n_samples: int = 1, y: Any = None, temperature: float = 1.0, random_state: Any = None
@@ -258,18 +250,15 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         generator = torch.Generator(mixture.mu.device).manual_seed(int(state.randint(2**31 - 1)))
         if n_samples < 1:
             raise ValueError(f"n_samples is {n_samples} but must be 1 or more")
-        if y is None:
-            numbers = mixture.sample_labels(n_samples, generator)
-        else:
+        numbers: torch.Tensor | int = int(n_samples)
+        if y is not None:
             if np.shape(y) not in ((), (n_samples,)):
                 raise ValueError(
                     f"y has shape {np.shape(y)} but {n_samples} samples need one class or as many"
                 )
-            wanted = np.broadcast_to(np.asarray(y), (n_samples,))
-            numbers = torch.from_numpy(self._numbers(wanted)).to(mixture.mu.device)
-        z = mixture.sample(numbers, temperature, generator).detach()
-        parts = [unclipped(self.run_.pipeline, part) for part in torch.split(z, 500)]
-        away = sum(int(strays(part).sum()) for part in parts) if self.form_.is_images else 0
+            numbers = torch.from_numpy(self._numbers(np.broadcast_to(np.asarray(y), (n_samples,))))
+        samples = sample(self.run_.pipeline, numbers, temperature, generator)
+        away = int(samples.is_stray.sum()) if self.form_.is_images else 0
         if away > n_samples / 2:
             warnings.warn(
                 f"{away} of {n_samples} samples lie far outside of the range of pixels and are clipped: away from "
@@ -277,20 +266,18 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "keeps more of them inside",
                 stacklevel=2,
             )
-        raw = np.concatenate([clipped(self.run_.pipeline, part) for part in parts])
-        return self.form_.back(raw), np.asarray(self.classes_[numbers.cpu().numpy()])
+        return self.form_.back(samples.raw), np.asarray(self.classes_[samples.y])
 
     def interpolate(self, a: Any, b: Any, steps: int = 9) -> Array:
         """Inputs on the straight line in latent space from a to b, which are the first and the last."""
         if steps < 2:
             raise ValueError(f"steps is {steps} but must be 2 or more: both ends belong to the way")
         first, last = self._one(a), self._one(b)
-        return self.form_.back(interpolation(self.run_.pipeline, first, last, steps))
+        return self.form_.back(interpolate(self.run_.pipeline, first, last, steps))
 
     def _flow(self) -> GenerativeClassifier:
         check_is_fitted(self)
-        assert isinstance(self.run_.pipeline.model, GenerativeClassifier)
-        return self.run_.pipeline.model
+        return self.run_.pipeline.generative
 
     def _numbers(self, labels: Array) -> NDArray[np.int64]:
         """The place of each label in classes_; the name of a class will do."""
@@ -344,7 +331,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def of(cls, saved: Saved, where: str) -> Self:
         """The estimator of a model that was read from `where`."""
-        if not isinstance(saved.run.pipeline.model, GenerativeClassifier):
+        if not saved.run.pipeline.model.has_density:
             raise RunError(f"{where} holds a {saved.run.config.method}, which is no IBINNClassifier")
         try:
             model = cls(**saved.parameters)

@@ -1,7 +1,8 @@
 """A trained model as one ONNX file, for places without PyTorch.
 
-The graph holds preprocessing, model, OoD score and calibration: inputs in; probabilities, log q(x) and p-value out.
-Only the conversion of input forms is written again here, in torch operations; the tests compare it with `InputForm`.
+The graph holds preprocessing, model, OoD score and calibration: inputs in; probabilities, log q(x) and p-value
+out. Only the conversion of input forms is written again here, since `InputForm` works on NumPy arrays and raises
+errors; the tests compare the two.
 """
 
 import contextlib
@@ -65,9 +66,9 @@ def export_onnx(run: Run, path: Path, form: InputForm | None = None) -> None:
 def export_sampler_onnx(run: Run, path: Path, form: InputForm | None = None) -> None:
     """Write a graph from classes and noise to inputs: y (N,) int64, noise (N, D) -> x with z = mu[y] + noise.
 
-    For samples, noise is a temperature times standard normal numbers, in float32 for images and float64 for tables.
-    x is what the graph of `export_onnx` takes. The metadata hold class_names, class_weights and output as JSON, and
-    ibinn_version.
+    For samples, noise is a temperature times standard normal numbers, in float32 for images and float64 for
+    tables. x is what the graph of `export_onnx` takes. The metadata hold class_names, class_weights and output as
+    JSON, and ibinn_version.
 
     Parameters
     ----------
@@ -214,7 +215,9 @@ class Predictor(nn.Module):
         super().__init__()
         self.pipeline, self.form, self.reference = exportable(run.pipeline), form, run.reference
         # Drawn beforehand: a graph has no generator.
-        self.register_buffer("noise", run.pipeline.preprocess.fixed_noise(0).to(self.pipeline.preprocess.mean))
+        self.register_buffer(
+            "noise", run.pipeline.preprocess.fixed_noise(0).to(self.pipeline.preprocess.mean)
+        )
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         raw, preprocess = as_raw(x, self.form), self.pipeline.preprocess

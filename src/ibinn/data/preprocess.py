@@ -1,7 +1,7 @@
 """From raw inputs to what the network takes, and back: levels -> pixel units -> noise -> normalised.
 
-`ImagePreprocess` and `TablePreprocess` have the same methods and answer the same questions, so that nobody has to ask
-which of the two it is. Their constants are buffers and are saved with the model.
+`ImagePreprocess` and `TablePreprocess` have the same methods and attributes, so that callers need not distinguish
+them. Their constants are buffers and are saved with the model.
 
 =========================== ===========================================================================
 to_units(raw) -> x          raw values as a tensor: pixels in [0, 1), or a table's own units

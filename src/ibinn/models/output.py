@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ibinn._types import Floats
 
-T = TypeVar("T", Tensor, Floats)
+ArrayT = TypeVar("ArrayT", Tensor, Floats)
 
 
 @dataclasses.dataclass(frozen=True)
-class Output(Generic[T]):
+class Output(Generic[ArrayT]):
     """A model's output for N inputs, as tensors inside the network and as arrays outside of it.
 
     Attributes
@@ -44,14 +44,14 @@ class Output(Generic[T]):
     ([0, 0], None)
     """
 
-    log_q_y: T
-    energy: T
-    log_q_x: T | None = None
-    sq_distance: T | None = None
-    z: T | None = None
-    code_length: T | None = None
-    scores: Mapping[str, T] = dataclasses.field(default_factory=dict)
-    p_values: Mapping[str, T] = dataclasses.field(default_factory=dict)
+    log_q_y: ArrayT
+    energy: ArrayT
+    log_q_x: ArrayT | None = None
+    sq_distance: ArrayT | None = None
+    z: ArrayT | None = None
+    code_length: ArrayT | None = None
+    scores: Mapping[str, ArrayT] = dataclasses.field(default_factory=dict)
+    p_values: Mapping[str, ArrayT] = dataclasses.field(default_factory=dict)
 
     @property
     def predicted(self) -> Any:

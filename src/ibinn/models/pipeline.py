@@ -18,8 +18,8 @@ from ibinn.models.output import Output, concatenated, to_arrays
 class Pipeline(nn.Module):
     """A preprocessing and the model behind it.
 
-    Noise is part of the model's inputs. To make outputs reproducible, all inputs get the same draw of uniform noise,
-    number `draw` = 0, 1, ..., and no Gaussian noise.
+    Noise is part of the model's inputs. To make outputs reproducible, all inputs get the same draw of uniform
+    noise, number `draw` = 0, 1, ..., and no Gaussian noise.
 
     Parameters
     ----------

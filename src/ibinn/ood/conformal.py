@@ -90,7 +90,7 @@ def mondrian_p_values(
 def prediction_sets(log_q_y: ArrayLike, label_scores: ArrayLike, alpha: float) -> NDArray[np.bool_]:
     """Split-conformal sets of classes: the true class is in its set with probability 1 - alpha or more.
 
-    A class is in the set unless its 1 - q(y|x) is among the largest share alpha of the calibration samples' values.
+    A class is in the set unless its 1 - q(y|x) exceeds all but a share alpha of the calibration samples' values.
     The probability is over inputs and calibration samples. A set may hold every class, or none.
 
     Parameters

@@ -4,8 +4,8 @@ Three splits stay separate. The constants of the scores, such as the centre h of
 validation split; the p-values from the calibration split, which is used for nothing else (see conformal.py); the
 inputs to judge belong to neither.
 
-The scores are written once, in torch operations in float64 that ONNX has too: `ood_scores` and `p_values` apply them
-to arrays, and the exported graph holds the same operations.
+The scores are written once, in torch operations in float64 that ONNX has too: `ood_scores` and `p_values` apply
+them to arrays, and the exported graph holds the same operations.
 """
 
 from collections.abc import Callable, Mapping
