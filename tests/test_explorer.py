@@ -30,7 +30,6 @@ from ibinn.inference.attribution import evidence_map
 from ibinn.inference.explain import explain
 from ibinn.inference.judge import judge
 from ibinn.inference.latent import encode, on_axes, sample, sampling_temperature
-from ibinn.inference.sentences import rank_phrase, round_inverse, verdict_from
 from ibinn.ood.conformal import conformal_p_values, smallest_p_value
 from ibinn.ood.drift import DRIFTS, drifted, usual_drifts
 from ibinn.pretrained import pretrained_folder
@@ -299,32 +298,3 @@ def test_a_resnet_without_its_data_has_no_inputs(resnet, capsys):
     assert "so there is none to show" in capsys.readouterr().err
     with pytest.raises(ValueError, match="there are none"):
         explorer.decision(by_index(0))
-
-
-# --- words -------------------------------------------------------------------------------------------
-
-
-@given(st.integers(20, 100_000), st.data())
-def test_chances_in_words_are_near_the_p_value(n, data):
-    rank = data.draw(st.integers(1, n))
-    p = (1 + rank) / (n + 1)
-    found = re.match(r"([\d,]+) in ([\d,]+) familiar images", rank_phrase(p, n, "images", True))
-    a, b = (int(text.replace(",", "")) for text in found.groups())
-    assert a / b == pytest.approx(p, rel=0.16)
-    assert (a / b <= ALPHA) == (p <= ALPHA)
-
-
-def test_ranks_in_words():
-    assert rank_phrase(0.002, 10_000, "images", True).startswith("1 in 500 familiar images")
-    assert rank_phrase(0.41, 999, "rows", True).startswith("41 in 100 familiar rows")
-    assert rank_phrase(0.001, 999, "images", True).startswith("none of 999 familiar images")
-    assert rank_phrase(0.05, 999, "images", False).startswith("1 in 20 familiar images")
-    assert "hard to decide" in rank_phrase(0.05, 999, "images", False)
-    assert rank_phrase(0.5, 9, "rows", True).startswith("4 of 9 familiar rows")
-    assert [round_inverse(1 / v) for v in (1.0, 497.0, 99.0, 12_345.0)] == [1, 500, 100, 12_000]
-    assert [round_inverse(p) for p in (0.05, 0.0501, 0.0556)] == [20, 18, 18]
-
-
-def test_few_calibration_inputs_give_no_verdict():
-    verdicts = [verdict_from(0.06, 18), verdict_from(0.05, 19), verdict_from(0.06, 19)]
-    assert verdicts == ["unknown", "atypical", "typical"]
