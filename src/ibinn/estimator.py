@@ -215,7 +215,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         those of the same predicted class, so that this holds in each class, if with coarser p-values; p is 1
         where no calibration input was taken for that class.
         """
-        output, reference = judge(self.run_, self._raw(X)), self.run_.reference
+        raw = self._raw(X)
+        output, reference = judge(self.run_, raw), self.run_.reference
         return class_p_values(output, reference) if per_class else output.p_values[reference.headline]
 
     def is_typical(self, X: Any, alpha: float = 0.05) -> NDArray[np.bool_]:

@@ -74,13 +74,13 @@ def coarse_sentence(rank: CalibrationRank, p: float) -> str:
 
 def rank_phrase(p: float, n: int, things: str, has_density: bool) -> str:
     """1 in 500 familiar images is as strange. p is a rank among n of them, and stays on its side of alpha."""
-    quality = "as strange" if has_density else "as hard to decide"
+    quality, more = ("as strange", "stranger") if has_density else ("as hard to decide", "harder")
     if p < 1.5 * smallest_p_value(n):
         return f"none of {n:,} familiar {things} is {quality}"
     if smallest_p_value(n) > ALPHA:
-        return f"{round(p * (n + 1)) - 1} of {n} familiar {things} are {quality} or more so"
+        return f"{round(p * (n + 1)) - 1} of {n} familiar {things} are {quality} or {more}"
     if p > 0.2:
-        return f"{100 * p:.0f} in 100 familiar {things} are {quality} or more so"
+        return f"{100 * p:.0f} in 100 familiar {things} are {quality} or {more}"
     return f"1 in {round_inverse(p):,} familiar {things} is {quality}"
 
 

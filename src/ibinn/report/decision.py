@@ -97,7 +97,9 @@ def write_share(axis: Axes, i: int, share: float, on_bar: str) -> None:
     if share > 0.8:
         axis.text(100 * share - 1.5, i, whole_percent(share), ha="right", color=on_bar, **look)
     elif not np.isnan(share):
-        axis.text(100 * share + 1.5, i, whole_percent(share), color=INK if share >= 0.005 else FAINT, **look)
+        axis.text(
+            100 * share + 1.5, i, whole_percent(share), color=INK if share >= 0.005 else FAINT, **look
+        )
 
 
 def draw_place(axis: Axes, explanation: Explanation) -> None:
