@@ -21,9 +21,8 @@ from ibinn.config import ALPHA
 from ibinn.data.dataset import Dataset, Part
 from ibinn.data.known import load
 from ibinn.evaluation import means_with_intervals, read_test, splits_of
-from ibinn.inference.latent import decoded, encoded
+from ibinn.inference.latent import decode, encode
 from ibinn.models.classifier import GenerativeClassifier
-from ibinn.models.pipeline import chunks
 from ibinn.ood.features import FeatureScores, feature_scores, fit_feature_scores
 from ibinn.run.folder import load_run
 from ibinn.run.trained import Run
@@ -50,11 +49,11 @@ class Judge:
 def latents(run: Run, x: Array) -> Tensor:
     """z of each input with a noise of its own: shared noise would move all of them off the means."""
     noise = torch.Generator().manual_seed(0)
-    return torch.cat([encoded(run.pipeline, chunk, noise) for _, chunk in chunks(x, 500)])
+    return encode(run.pipeline, x, noise)
 
 
 def images_of(run: Run, z: Tensor) -> Array:
-    return np.concatenate([decoded(run.pipeline, part) for part in torch.split(z, 500)])
+    return decode(run.pipeline, z)
 
 
 def pairs(y: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -68,8 +67,7 @@ def pairs(y: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.i
 @torch.no_grad()
 def generation(run: Run, test: Part, judge: Judge) -> dict[str, Any]:
     """Shares in percent with their intervals, and distances in the latent space."""
-    model = run.pipeline.model
-    assert isinstance(model, GenerativeClassifier)
+    model = run.pipeline.generative
     y = torch.arange(N) % len(run.class_names)
     samples = images_of(run, model.mixture.sample(y, 1.0, torch.Generator().manual_seed(0)).detach())
     z = latents(run, test.x)

@@ -1,5 +1,6 @@
 """Everything is tested in float64, set before anything is built; float32 where a test says so."""
 
+import functools
 import os
 import warnings
 
@@ -69,3 +70,11 @@ def moons(tmp_path_factory):
     folder, dataset = tmp_path_factory.mktemp("moons") / "run", two_moons()
     run = trained(folder, dataset, epochs=5)
     return explorer_of(run, read_test(run, dataset), folder)
+
+
+@pytest.fixture(scope="session")
+def example_run(tmp_path_factory):
+    """The runs of helpers.examples by name, each trained once."""
+    from helpers.examples import train_example
+
+    return functools.cache(lambda name: train_example(name, tmp_path_factory.mktemp("example") / name))

@@ -19,23 +19,13 @@ import ibinn
 from ibinn.data.dataset import Dataset, Part
 from ibinn.data.inputs import InputForm
 from ibinn.data.known import load
-from ibinn.data.preprocess import ImagePreprocess
-from ibinn.export import (
-    CodeLength,
-    Judge,
-    Ranked,
-    as_raw,
-    export_onnx,
-    export_sampler_onnx,
-    in_form,
-    levels_of,
-    write_graph,
-)
-from ibinn.inference.latent import decoded
+from ibinn.export import as_raw, export_onnx, export_sampler_onnx, in_form, write_graph
+from ibinn.inference.judge import judge
+from ibinn.inference.latent import decode
 from ibinn.models.output import TENSORS, Output
-from ibinn.ood.complexity import code_lengths
-from ibinn.ood.conformal import conformal_p_values
-from ibinn.ood.scores import hardly_less, observe, ood_scores, p_values
+from ibinn.ood.complexity import code_length, code_lengths
+from ibinn.ood.conformal import conformal_p_values, p_values_among
+from ibinn.ood.scores import SCORES, headline_p_value, observe, ood_scores, p_values
 from ibinn.run.folder import default_dtype
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "serve_onnx.py"
@@ -97,8 +87,7 @@ class Exported:
 
     @property
     def p_values(self):
-        scores = ood_scores(observe(self.run.pipeline, self.raw), self.run.reference)
-        return p_values(scores, self.run.reference)[self.run.reference.headline]
+        return judge(self.run, self.raw).p_values[self.run.reference.headline]
 
 
 def session_of(path):
@@ -169,7 +158,7 @@ def test_samples_are_those_of_the_model(exported, name, n):
     y = np.arange(n) % len(case.run.class_names)
     noise = torch.randn(n, pipeline.preprocess.n_dims, dtype=pipeline.dtype)
     (got,) = session.run(["x"], {"y": y, "noise": noise.numpy()})
-    want = decoded(pipeline, pipeline.model.mixture.mu.detach()[torch.from_numpy(y)] + noise)
+    want = decode(pipeline, pipeline.model.mixture.mu.detach()[torch.from_numpy(y)] + noise)
     assert got.shape == (n, *case.x.shape[1:])
     assert got.dtype == case.x.dtype
     if case.form.is_images:  # rounding may end beyond the edge of a level
@@ -185,57 +174,68 @@ def graph_of(tmp_path, module, x):
     return session_of(tmp_path / "graph.onnx").run(["out"], {"x": x})[0]
 
 
+class Graph(nn.Module):
+    """A function of tensors as a module, for the exporter."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
+
+
 @pytest.mark.parametrize("n_channels", [1, 3])
 @pytest.mark.parametrize("levels", [17, 256])
-def test_code_lengths_are_those_of_numpy(tmp_path, levels, n_channels):
+def test_code_lengths_in_a_graph(tmp_path, levels, n_channels):
     rng = np.random.default_rng(0)
     noise = rng.integers(levels, size=(30, 7, 6, n_channels))
     smooth = noise // 8 + np.arange(6)[:, None] * (levels // 12)
     x = np.concatenate([noise, smooth, np.full_like(noise[:1], levels - 1)]).astype(np.uint8)
-    got = graph_of(tmp_path, CodeLength((7, 6, n_channels), levels), x)
+    got = graph_of(tmp_path, Graph(lambda x: code_length(x, levels)), x)
     assert_allclose(got, code_lengths(x, levels), rtol=1e-12)
 
 
-class SeveralRanks(nn.Module):
-    """p-values among several sets of scores, and how many scores are not above."""
-
-    def __init__(self, held_out):
-        super().__init__()
-        self.ranks = nn.ModuleList(Ranked(values) for values in held_out)
-
-    def forward(self, x):
-        not_above = [torch.bucketize(x, ranked.ascending, right=True).double() for ranked in self.ranks]
-        return torch.stack([ranked(x) for ranked in self.ranks] + not_above)
-
-
-def test_ranks_are_those_of_numpy_also_of_ties(tmp_path):
+def test_p_values_in_a_graph_also_of_ties(tmp_path):
     rng = np.random.default_rng(0)
-    held_out = [rng.integers(9, size=n).astype(float) for n in (1, 2, 3, 7, 8, 100)]
-    held_out.append(np.array([-np.inf, 0.0, 3.0, np.inf, np.inf]))
+    calibration = [np.sort(rng.integers(9, size=n).astype(float)) for n in (1, 2, 3, 7, 8, 100)]
+    calibration.append(np.array([-np.inf, 0.0, 3.0, np.inf, np.inf]))
     x = np.concatenate([np.arange(-1, 10, 0.5), 1e-10 + np.arange(9), [-np.inf, np.inf]])
-    got = graph_of(tmp_path, SeveralRanks(held_out), np.append(x, np.nan))
-    p, not_above = got[: len(held_out)], got[len(held_out) :]
-    assert_array_equal(p[:, :-1], [conformal_p_values(hardly_less(x), values) for values in held_out])
-    assert_array_equal(p[:, -1], p[:, -2])
-    assert_array_equal(not_above[:, :-1], [np.searchsorted(np.sort(v), x, "right") for v in held_out])
+
+    def ranks(x):
+        """p-values, and how many calibration scores are not above."""
+        tensors = [torch.from_numpy(values) for values in calibration]
+        not_above = [torch.bucketize(x, values, right=True).double() for values in tensors]
+        return torch.stack([p_values_among(x, values) for values in tensors] + not_above)
+
+    p, not_above = np.split(graph_of(tmp_path, Graph(ranks), x), 2)
+    assert_array_equal(p, [conformal_p_values(x, values) for values in calibration])
+    assert_array_equal(not_above, [np.searchsorted(values, x, "right") for values in calibration])
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_scores_are_those_of_numpy(exported, name):
+def test_scores_in_a_graph_are_those_of_arrays(exported, tmp_path, name):
+    """From the same output, whose fields are the columns of a matrix; also of NaN and inf."""
     case = exported(name)
-    output = observe(case.run.pipeline, case.raw)
-    arrays = {name: getattr(output, name) for name in TENSORS}
-    tensors = Output(**{k: torch.from_numpy(v) for k, v in arrays.items() if v is not None})
-    got = Judge(case.run, case.form).score(tensors, torch.from_numpy(case.raw))
-    assert_allclose(got, ood_scores(output, case.run.reference)[case.run.reference.headline], rtol=1e-12)
+    reference, output = case.run.reference, observe(case.run.pipeline, case.raw)
+    output.log_q_y[0] = np.nan
+    if output.log_q_x is not None:
+        output.log_q_x[1], output.sq_distance[2] = np.nan, np.inf
+    fields = [k for k in TENSORS if getattr(output, k) is not None and k != "log_q_y"]
 
+    def headline(x):
+        k = x.shape[1] - len(fields)
+        values = {name: x[:, k + i] for i, name in enumerate(fields)}
+        given = Output(x[:, :k], **values)
+        is_valid = torch.arange(x.shape[0]) != 3
+        p_value = headline_p_value(given, is_valid, reference)
+        return torch.stack([SCORES[reference.headline](given, reference), p_value])
 
-@pytest.mark.parametrize(("noise", "sigma"), [("uniform", 0.0), ("gaussian", 0.1)])
-def test_levels_are_those_of_the_preprocessing(noise, sigma):
-    preprocess = ImagePreprocess((9, 6, 1), 17, [0.5], [0.2], noise, sigma, multiple=4)
-    x = 1.4 * torch.rand(50, 1, 12, 8) - 0.2
-    assert_array_equal(levels_of(x, preprocess).numpy(), preprocess.to_raw(x))
-    assert levels_of(torch.full_like(x, torch.nan), preprocess).max() == 0
+    x = np.column_stack([output.log_q_y, *(getattr(output, name) for name in fields)])
+    score, p_value = graph_of(tmp_path, Graph(headline), x)
+    scores = ood_scores(output, reference)
+    want = scores[reference.headline]
+    assert_allclose(np.where(np.isnan(score), np.inf, score), want, rtol=1e-12)
+    want = p_values(scores, reference.calibration)[reference.headline]
+    want[3] = smallest(case)
+    assert_array_equal(p_value, want)
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -300,14 +300,14 @@ def test_an_export_is_one_file_and_leaves_no_other_trace(exported, tmp_path, cap
 
 def test_mistakes_end_in_one_sentence_and_leave_no_file(exported, tmp_path, monkeypatch):
     run = exported("resnet").run
-    with pytest.raises(ValueError, match=r"model\.pt does not end in \.onnx; write .*model\.onnx"):
+    with pytest.raises(ValueError, match=r"model\.pt .*model\.onnx"):
         export_onnx(run, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=r"there is no folder .*nowhere for model\.onnx; make it first"):
+    with pytest.raises(ValueError, match=r"no folder .*nowhere"):
         export_onnx(run, tmp_path / "nowhere" / "model.onnx")
-    with pytest.raises(ValueError, match="a resnet model has no class means in z to sample around"):
+    with pytest.raises(ValueError, match="has no density and no class means"):
         export_sampler_onnx(run, tmp_path / "model.onnx")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(ValueError, match="exporting needs more packages; pip install onnx"):
+    with pytest.raises(ValueError, match="pip install onnx"):
         export_onnx(run, tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
 

@@ -19,6 +19,7 @@ from ibinn.ood.sets import (
     add_noise,
     as_inlier_like,
     flipped,
+    from_unit,
     imagenet,
     inverted,
     jpeg,
@@ -31,7 +32,6 @@ from ibinn.ood.sets import (
     rotate_colours,
     rotation,
     rotation_matrix,
-    to_levels,
     to_unit,
 )
 from ibinn.report.pictures import draw_contact_sheet, tile
@@ -212,7 +212,7 @@ def test_plain_maps(levels):
 @pytest.mark.parametrize("levels", [2, 17, 256, 65536])
 def test_levels_survive_the_way_to_unit_values_and_back(levels):
     images = np.arange(levels, dtype=np.uint16).reshape(1, 1, -1, 1)
-    assert np.array_equal(to_levels(to_unit(images, levels), levels), images)
+    assert np.array_equal(from_unit(to_unit(images, levels), levels), images)
     assert to_unit(images, levels).max() == 1
 
 

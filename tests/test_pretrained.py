@@ -55,7 +55,7 @@ def test_samples_outside_the_range_of_pixels_give_a_warning():
     assert (x.shape, x.dtype) == ((8, 32, 32, 3), np.uint8)
     clf.sample(8, temperature=0.1)
     x = torch.tensor([[0.0, 1.0], [-1.0, 2.0], [-1.1, 0.5], [0.5, 2.1], [torch.nan, 0.5], [0.5, torch.inf]])
-    assert strays(x[:, None, None]).tolist() == [False] * 2 + [True] * 4
+    assert strays(x[:, None, None], is_images=True).tolist() == [False] * 2 + [True] * 4
 
 
 def test_digits_are_classified_as_well_as_published():

@@ -14,7 +14,7 @@ from PIL import Image
 
 from ibinn.cli import main
 from ibinn.evaluation import evaluate, read_test
-from ibinn.inference.latent import explore
+from ibinn.inference.latent import latent_arrays
 from ibinn.ood.sets import ood_rows, ood_set
 from ibinn.report.runs import Evaluated, alike, side_by_side, sweep_figures
 from ibinn.run.arrays import write_arrays
@@ -62,7 +62,7 @@ def write_evaluation(folder, dataset, **settings):
     sets = {name: ood_set(name, test.x, dataset.levels) for name in ("noise", "inverted")}
     results, arrays = evaluate(run, dataset, sets)
     write_results(folder, results)
-    write_arrays(folder, arrays | explore(run, test))
+    write_arrays(folder, arrays | latent_arrays(run, test))
 
 
 class Outside(HTMLParser):

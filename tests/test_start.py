@@ -10,7 +10,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from ibinn.data.dataset import Dataset, Part
 from ibinn.data.known import load
 from ibinn.data.splits import split
-from ibinn.inference.latent import encoded
+from ibinn.inference.latent import encode
 from ibinn.training.recipes import configure
 from ibinn.training.trainer import Trainer
 
@@ -59,7 +59,7 @@ def test_the_means_start_at_their_classes():
     digits = load("digits")
     trainer = at_the_start(digits, "whiten")
     rows, model = trainer.splits.train, trainer.pipeline.model
-    z = encoded(trainer.pipeline, digits.train.x[rows], torch.Generator().manual_seed(1))
+    z = encode(trainer.pipeline, digits.train.x[rows], torch.Generator().manual_seed(1))
     for k in range(10):  # as near as the noise allows, which is another one; were it shared, it would show
         members = z[digits.train.y[rows] == k]
         by_chance = (members.var(0).sum() / len(members)).sqrt()

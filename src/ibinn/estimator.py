@@ -24,12 +24,11 @@ from ibinn.data.splits import Splits, split_rows
 from ibinn.inference.attribution import EvidenceMap, evidence_map
 from ibinn.inference.explain import Explanation, explain
 from ibinn.inference.judge import judge
-from ibinn.inference.latent import clipped, decoded, encoded, interpolation, strays, unclipped
+from ibinn.inference.latent import decode, encode, interpolate, sample
 from ibinn.mixture import log_priors
 from ibinn.models.classifier import GenerativeClassifier
-from ibinn.models.pipeline import chunks
-from ibinn.ood.conformal import mondrian_p_values, prediction_sets, warn_if_coarse
-from ibinn.ood.scores import hardly_less
+from ibinn.ood.conformal import prediction_sets, warn_if_coarse
+from ibinn.ood.scores import class_p_values
 from ibinn.run.folder import check_free, load_run, save_run
 from ibinn.run.trained import Run, RunError
 from ibinn.training.loop import Stopped, Watcher
@@ -427,11 +426,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         raw = self._raw(X)
         output, reference = judge(self.run_, raw), self.run_.reference
-        score = reference.headline
-        if not per_class:
-            return output.p_values[score]
-        values, groups = hardly_less(output.scores[score]), output.log_q_y.argmax(1)
-        return mondrian_p_values(values, groups, reference.calibration[score], reference.calibration_class)
+        return class_p_values(output, reference) if per_class else output.p_values[reference.headline]
 
     def is_typical(self, X: Any, alpha: float = 0.05) -> NDArray[np.bool_]:
         """Whether each input is typical of the training data.
@@ -483,9 +478,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> ibinn.load_pretrained("digits").encode(load_digits().images[:2]).shape
         (2, 64)
         """
-        raw, pipeline = self._raw(X), self.run_.pipeline
-        parts = [encoded(pipeline, chunk).cpu().double().numpy() for _, chunk in chunks(raw, 500)]
-        return np.concatenate(parts)
+        raw = self._raw(X)
+        return encode(self.run_.pipeline, raw).cpu().double().numpy()
 
     def decode(self, Z: ArrayLike) -> Array:
         """Inputs of latent vectors, the inverse of `encode`.
@@ -511,8 +505,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         z = torch.as_tensor(np.asarray(Z), dtype=self.run_.pipeline.dtype).to(self.run_.pipeline.device)
-        parts = [decoded(self.run_.pipeline, part) for part in torch.split(z, 500)]
-        return self.form_.back(np.concatenate(parts))
+        return self.form_.back(decode(self.run_.pipeline, z))
 
     def sample(
         self, n_samples: int = 1, y: Any = None, temperature: float = 1.0, random_state: Any = None
@@ -547,30 +540,22 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mixture = self._flow().mixture
         state = check_random_state(self.random_state if random_state is None else random_state)
         generator = torch.Generator(mixture.mu.device).manual_seed(int(state.randint(2**31 - 1)))
-        numbers = self._sample_classes(n_samples, y, generator)
-        z = mixture.sample(numbers, temperature, generator).detach()
-        parts = [unclipped(self.run_.pipeline, part) for part in torch.split(z, 500)]
-        n_strays = sum(int(strays(part).sum()) for part in parts) if self.form_.is_images else 0
+        if n_samples < 1:
+            raise ValueError(f"n_samples is {n_samples} but must be 1 or more")
+        numbers: torch.Tensor | int = int(n_samples)
+        if y is not None:
+            if np.shape(y) not in ((), (n_samples,)):
+                raise ValueError(f"y has shape {np.shape(y)} but must be one class or {n_samples} classes")
+            numbers = torch.from_numpy(self._numbers(np.broadcast_to(np.asarray(y), (n_samples,))))
+        samples = sample(self.run_.pipeline, numbers, temperature, generator)
+        n_strays = int(samples.is_stray.sum()) if self.form_.is_images else 0
         if n_strays > n_samples / 2:
             warnings.warn(
                 f"{n_strays} of {n_samples} samples are far outside the range of pixels and are clipped: far "
                 f"from the data the inverse of this network is unbounded; use a temperature below {temperature:g}",
                 stacklevel=2,
             )
-        raw = np.concatenate([clipped(self.run_.pipeline, part) for part in parts])
-        return self.form_.back(raw), np.asarray(self.classes_[numbers.cpu().numpy()])
-
-    def _sample_classes(self, n_samples: int, y: Any, generator: torch.Generator) -> torch.Tensor:
-        """Class numbers (n_samples,): those of y, or drawn with the class weights."""
-        mixture = self._flow().mixture
-        if n_samples < 1:
-            raise ValueError(f"n_samples is {n_samples} but must be 1 or more")
-        if y is None:
-            return mixture.sample_labels(n_samples, generator)
-        if np.shape(y) not in ((), (n_samples,)):
-            raise ValueError(f"y has shape {np.shape(y)} but must be one class or {n_samples} classes")
-        labels = np.broadcast_to(np.asarray(y), (n_samples,))
-        return torch.from_numpy(self._numbers(labels)).to(mixture.mu.device)
+        return self.form_.back(samples.raw), np.asarray(self.classes_[samples.y])
 
     def interpolate(self, a: Any, b: Any, steps: int = 9) -> Array:
         """Inputs on the straight line in latent space between two inputs.
@@ -598,12 +583,11 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if steps < 2:
             raise ValueError(f"steps is {steps} but must be 2 or more, to hold both ends")
         first, last = self._one(a), self._one(b)
-        return self.form_.back(interpolation(self.run_.pipeline, first, last, steps))
+        return self.form_.back(interpolate(self.run_.pipeline, first, last, steps))
 
     def _flow(self) -> GenerativeClassifier:
         check_is_fitted(self)
-        assert isinstance(self.run_.pipeline.model, GenerativeClassifier)
-        return self.run_.pipeline.model
+        return self.run_.pipeline.generative
 
     def _numbers(self, labels: Array) -> NDArray[np.int64]:
         """The index of each label in classes_. A label may also be given as text."""
@@ -748,7 +732,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def from_run(cls, run: Run, source: str) -> Self:
         """The estimator of a run; `source` names it in errors."""
-        if not isinstance(run.pipeline.model, GenerativeClassifier):
+        if not run.pipeline.model.has_density:
             raise RunError(f"{source} holds a {run.config.method} model, which IBINNClassifier cannot use")
         try:
             model = cls(**run.parameters or {"gamma": run.config.gamma})

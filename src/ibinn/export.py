@@ -1,7 +1,8 @@
-"""A trained model as one ONNX file, for places without PyTorch: inputs in; probabilities, log q(x), p-value out.
+"""A trained model as one ONNX file, for places without PyTorch.
 
-Preprocessing and calibration are part of the graph. Input forms, code lengths, scores and ranks, which NumPy
-computes elsewhere, are written here in torch's operations; the tests hold both against each other.
+The graph holds preprocessing, model, OoD score and calibration: inputs in; probabilities, log q(x) and p-value
+out. Only the conversion of input forms is written again here, since `InputForm` works on NumPy arrays and raises
+errors; the tests compare the two.
 """
 
 import contextlib
@@ -9,9 +10,8 @@ import copy
 import dataclasses
 import json
 import logging
-import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,65 +19,75 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ibinn import __version__
 from ibinn._system import write_whole
-from ibinn._types import Floats
 from ibinn.data.inputs import InputForm
-from ibinn.data.preprocess import MARGIN, ImagePreprocess, TablePreprocess
-from ibinn.models.classifier import GenerativeClassifier
-from ibinn.models.output import TENSORS, Output
-from ibinn.models.pipeline import Pipeline, Preprocess
-from ibinn.ood.complexity import STEPS
-from ibinn.ood.scores import ROUNDING, TIE, Reference
+from ibinn.data.preprocess import TablePreprocess
+from ibinn.models.output import apply
+from ibinn.models.pipeline import Pipeline
+from ibinn.ood.complexity import code_length
+from ibinn.ood.scores import headline_p_value
 from ibinn.run.trained import Run
 
 
 def export_onnx(run: Run, path: Path, form: InputForm | None = None) -> None:
-    """Write x -> probabilities (N, K), log_q_x (N,), p_value (N,) as an ONNX file.
+    """Write a graph from inputs to probabilities, log q(x) and p-values.
 
-    x are inputs of the given form; without one, levels (N, H, W, C) in uint8, or rows (N, D) in float64. log_q_x
-    is in the units of x, and left out where the model has no density. p_value is the conformal one of the run's
-    headline score; since a graph cannot raise errors, images out of range have the smallest, and are clipped. The
-    file's metadata hold class_names and input as JSON, score, n_calibration, ibinn_version.
+    The graph maps x (N, ...) to probabilities (N, K), log_q_x (N,) and p_value (N,). log_q_x is in the units of x;
+    a model without a density has no such output. p_value is the conformal p-value of the run's headline score. A
+    graph cannot raise errors: images out of range are clipped and get the smallest p-value.
+
+    The metadata of the file hold class_names and input as JSON, score, n_calibration and ibinn_version.
+
+    Parameters
+    ----------
+    run : Run
+    path : Path
+        Ends in .onnx.
+    form : InputForm, optional
+        The form of x. By default levels (N, H, W, C) in uint8, or rows (N, D) in float64.
     """
     check_path(path)
     form = form or run.form
     outputs = ["probabilities", "log_q_x", "p_value"]
     if not run.pipeline.model.has_density:
         outputs.remove("log_q_x")
-    about = {
-        "input": json.dumps(meaning(run, form)),
+    metadata = {
+        "input": json.dumps(form_metadata(run, form)),
         "score": run.reference.headline,
         "n_calibration": str(len(run.reference.calibration_class)),
     }
-    # Two inputs: from a single one the exporter would make a graph for single ones.
+    # Two inputs: from a single one the exporter would make a graph for single inputs.
     x = torch.from_numpy(np.zeros((2, *form.shape), form.dtype))
-    write_graph(path, Judge(run, form), {"x": x}, outputs, general(run) | about)
+    write_graph(path, Predictor(run, form), {"x": x}, outputs, common_metadata(run) | metadata)
 
 
 def export_sampler_onnx(run: Run, path: Path, form: InputForm | None = None) -> None:
-    """Write y (N,) int64, noise (N, D) -> x, the input whose z is mu[y] + noise, as an ONNX file.
+    """Write a graph from classes and noise to inputs: y (N,) int64, noise (N, D) -> x with z = mu[y] + noise.
 
-    x is what export_onnx takes. For samples, noise is a temperature times standard normal numbers, in float32 for
-    images, float64 for tables. The metadata hold class_names, class_weights and output as JSON, ibinn_version.
+    For samples, noise is a temperature times standard normal numbers, in float32 for images and float64 for
+    tables. x is what the graph of `export_onnx` takes. The metadata hold class_names, class_weights and output as
+    JSON, and ibinn_version.
+
+    Parameters
+    ----------
+    run : Run
+        Of a model with a density.
+    path : Path
+        Ends in .onnx.
+    form : InputForm, optional
+        The form of x. By default levels (N, H, W, C) in uint8, or rows (N, D) in float64.
     """
     check_path(path)
-    form = form or run.form
-    model = run.pipeline.model
-    if not isinstance(model, GenerativeClassifier):
-        raise ValueError(
-            f"a {run.config.method} model has no class means in z to sample around; export the sampler of an "
-            f"ibinn, class-nll or class-nll-fixed model"
-        )
-    about = {
-        "output": json.dumps(meaning(run, form)),
-        "class_weights": json.dumps(model.mixture.log_w.detach().double().exp().tolist()),
+    pipeline, form = run.pipeline, form or run.form
+    metadata = {
+        "output": json.dumps(form_metadata(run, form)),
+        "class_weights": json.dumps(pipeline.generative.mixture.log_w.detach().double().exp().tolist()),
     }
-    noise = torch.zeros(2, run.pipeline.preprocess.n_dims, dtype=run.pipeline.dtype)
+    noise = torch.zeros(2, pipeline.preprocess.n_dims, dtype=pipeline.dtype)
     inputs = {"y": torch.zeros(2, dtype=torch.int64), "noise": noise}
-    write_graph(path, Sampler(run.pipeline, form), inputs, ["x"], general(run) | about)
+    write_graph(path, Sampler(pipeline, form), inputs, ["x"], common_metadata(run) | metadata)
 
 
 def check_path(path: Path) -> None:
@@ -87,22 +97,21 @@ def check_path(path: Path) -> None:
         raise ValueError(f"there is no folder {path.parent} for {path.name}; make it first")
 
 
-def general(run: Run) -> dict[str, str]:
+def common_metadata(run: Run) -> dict[str, str]:
     return {"class_names": json.dumps(run.class_names), "ibinn_version": __version__}
 
 
-def meaning(run: Run, form: InputForm) -> dict[str, Any]:
-    """What the numbers of an input are: kind, layout, shape, dtype, and what is known of pixels or columns."""
-    known = {k: v for k, v in dataclasses.asdict(form).items() if v is not None}
-    names = {} if run.feature_names is None else {"feature_names": run.feature_names}
-    return {"kind": "images" if form.is_images else "table"} | known | names
+def form_metadata(run: Run, form: InputForm) -> dict[str, Any]:
+    """Kind, layout, shape and dtype of an input; range of the pixels, or names of the columns."""
+    fields = {"kind": "images" if form.is_images else "table"} | dataclasses.asdict(form)
+    return {k: v for k, v in (fields | {"feature_names": run.feature_names}).items() if v is not None}
 
 
 def write_graph(
-    path: Path, module: nn.Module, inputs: dict[str, Tensor], outputs: list[str], about: dict[str, str]
+    path: Path, module: nn.Module, inputs: dict[str, Tensor], outputs: list[str], metadata: dict[str, str]
 ) -> None:
-    """Write module, over any number N >= 1 of inputs, with its weights and the metadata."""
-    check_extra()
+    """Write module, for any number N >= 1 of inputs, with its weights and the metadata."""
+    check_packages()
     with quiet(), torch.no_grad():
         program = torch.onnx.export(
             module,
@@ -114,25 +123,25 @@ def write_graph(
             verbose=False,
         )
     assert program is not None
-    # What the exporter knows of each node, such as the places of source files, is nobody's business.
+    # The exporter notes the paths of source files at each node, which do not belong into the file.
     import_module("onnx_ir.passes.common").ClearMetadataAndDocStringPass()(program.model)
-    program.model.metadata_props.update(about)
+    program.model.metadata_props.update(metadata)
     write_whole(path, program.model_proto.SerializeToString())
 
 
-def check_extra() -> None:
+def check_packages() -> None:
     try:
         for name in ("onnx", "onnxscript"):
             import_module(name)
     except ImportError as error:
         raise ValueError(
-            "exporting needs more packages; pip install onnx onnxscript onnxruntime"
+            "exporting needs more packages: pip install onnx onnxscript onnxruntime"
         ) from error
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what the exporter says about itself; its errors are exceptions."""
+    """Silence the exporter's warnings; its errors are exceptions."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -144,13 +153,13 @@ def quiet() -> Iterator[None]:
 
 
 def exact_scalar(s: float, dtype: int = 1) -> Any:
-    """torch.scalar_tensor in ONNX; the exporter's own rounds s to float32, whatever the dtype."""
+    """torch.scalar_tensor in ONNX; the exporter's own translation rounds s to float32 for every dtype."""
     ir, op = import_module("onnx_ir"), import_module("onnxscript").opset18
     return op.Constant(value=ir.tensor(s, dtype=ir.DataType(dtype)))
 
 
-def bisected(x: Any, boundaries: Any, out_int32: bool = False, right: bool = False) -> Any:
-    """torch.bucketize in ONNX: the number of boundaries below x; the exporter's own is three times as long."""
+def bisection(x: Any, boundaries: Any, out_int32: bool = False, right: bool = False) -> Any:
+    """torch.bucketize in ONNX: the number of boundaries below x. The exporter's own takes three times as long."""
     ir, op = import_module("onnx_ir"), import_module("onnxscript").opset18
     count = op.ConstantOfShape(op.Shape(x), value=ir.tensor([0]))
     left = boundaries.shape[0]
@@ -164,12 +173,12 @@ def bisected(x: Any, boundaries: Any, out_int32: bool = False, right: bool = Fal
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.scalar_tensor.default: exact_scalar,
-    torch.ops.aten.bucketize.Tensor: bisected,
+    torch.ops.aten.bucketize.Tensor: bisection,
 }
 
 
-def for_a_graph(pipeline: Pipeline) -> Pipeline:
-    """A copy on the CPU, in evaluation mode, of operations that ONNX has."""
+def exportable(pipeline: Pipeline) -> Pipeline:
+    """A copy on the CPU, in evaluation mode, with operations that ONNX has."""
     pipeline = copy.deepcopy(pipeline).cpu().eval()
     preprocess = pipeline.preprocess
     if isinstance(preprocess, TablePreprocess) and preprocess.whiten is not None:
@@ -178,174 +187,48 @@ def for_a_graph(pipeline: Pipeline) -> Pipeline:
 
 
 class Whitened(TablePreprocess):
-    """A table's preprocessing with determinant and inverse of its matrix computed beforehand."""
+    """A table's preprocessing with its matrix inverted beforehand: ONNX has neither slogdet nor solve."""
 
     matrix: Tensor
-    back: Tensor
+    matrix_inverse: Tensor
     log_det: Tensor
 
     def __init__(self, preprocess: TablePreprocess, matrix: Tensor) -> None:
         super().__init__(preprocess.mean, preprocess.std)
         self.register_buffer("matrix", matrix)
-        self.register_buffer("back", torch.linalg.inv(matrix))
+        self.register_buffer("matrix_inverse", torch.linalg.inv(matrix))
         self.register_buffer("log_det", preprocess(preprocess.mean[None])[1])
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return super().forward(x)[0] @ self.matrix.T, self.log_det.expand(x.shape[0])
 
     def inverse(self, v: Tensor) -> Tensor:
-        return super().inverse(v.to(self.back) @ self.back.T)
+        return super().inverse(v.to(self.matrix_inverse) @ self.matrix_inverse.T)
 
 
-class Judge(nn.Module):
-    """x (N, ...) of a form -> probabilities, log q(x) where there is one, p-value."""
+class Predictor(nn.Module):
+    """x (N, ...) of a form -> probabilities, log q(x) if the model has a density, p-value."""
 
     noise: Tensor
 
     def __init__(self, run: Run, form: InputForm) -> None:
         super().__init__()
-        self.pipeline, self.form = for_a_graph(run.pipeline), form
-        preprocess, reference = self.pipeline.preprocess, run.reference
-        self.register_buffer("noise", preprocess.fixed_noise(0).to(preprocess.mean))
-        self.score = Combined(reference, preprocess) if reference.headline == "combined" else Entropy()
-        self.p_value = Ranked(reference.calibration[reference.headline])
+        self.pipeline, self.form, self.reference = exportable(run.pipeline), form, run.reference
+        # Drawn beforehand: a graph has no generator.
+        self.register_buffer(
+            "noise", run.pipeline.preprocess.fixed_noise(0).to(self.pipeline.preprocess.mean)
+        )
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        raw = as_raw(x, self.form)
-        output = self.output(raw)
-        score = torch.where(fits(x, self.form), self.score(in_double(output), raw), torch.inf)
-        probabilities, p_value = output.log_q_y.exp(), self.p_value(score)
+        raw, preprocess = as_raw(x, self.form), self.pipeline.preprocess
+        output = self.pipeline.output(*self.pipeline.normalised(preprocess.to_units(raw) + self.noise))
+        evidence = apply(Tensor.double, output)  # the scores are computed in float64, as outside of a graph
+        if preprocess.levels is not None:
+            evidence = dataclasses.replace(evidence, code_length=code_length(raw, preprocess.levels))
+        p_value = headline_p_value(evidence, is_in_range(x, self.form), self.reference)
         if output.log_q_x is None:
-            return probabilities, p_value
-        return probabilities, output.log_q_x + self.form.log_scale, p_value
-
-    def output(self, raw: Tensor) -> Output[Tensor]:
-        """Pipeline.forward, with its noise drawn beforehand."""
-        preprocess = self.pipeline.preprocess
-        v, log_det = self.pipeline.normalised(preprocess.to_units(raw) + self.noise)
-        output: Output[Tensor] = self.pipeline.model.output(v)
-        if output.log_q_x is None:
-            return output
-        return dataclasses.replace(output, log_q_x=output.log_q_x + log_det + preprocess.log_scale)
-
-
-def in_double(output: Output[Tensor]) -> Output[Tensor]:
-    """In float64, as the scores are computed outside of a graph."""
-    values = {name: getattr(output, name) for name in TENSORS}
-    return Output(**{name: value.double() for name, value in values.items() if value is not None})
-
-
-class Entropy(nn.Module):
-    """metrics.ood.entropy_score."""
-
-    def forward(self, output: Output[Tensor], raw: Tensor) -> Tensor:
-        q = output.log_q_y.exp()
-        return (q * torch.where(q > 0, output.log_q_y, 0.0)).sum(1).abs()
-
-
-class Combined(nn.Module):
-    """metrics.ood.combined_score."""
-
-    def __init__(self, reference: Reference, preprocess: Preprocess) -> None:
-        super().__init__()
-        self.n_dims, self.h, self.shell = reference.n_dims, reference.h, reference.shell
-        self.ranked = nn.ModuleDict({name: Ranked(values) for name, values in reference.parts.items()})
-        self.code_length: CodeLength | None = None
-        if isinstance(preprocess, ImagePreprocess):
-            self.code_length = CodeLength(preprocess.image_shape, preprocess.levels)
-
-    def forward(self, output: Output[Tensor], raw: Tensor) -> Tensor:
-        parts, fisher, far = self.parts(output, raw), [], []
-        for name, ranked in self.ranked.items():
-            assert isinstance(ranked, Ranked)
-            fisher.append(-2 * ranked(parts[name]).log())
-            far.append(ranked.beyond(parts[name]))
-        return torch.stack(fisher).sum(0) + TIE * torch.stack(far).mean(0)
-
-    def parts(self, output: Output[Tensor], raw: Tensor) -> dict[str, Tensor]:
-        """typicality, class_typicality and complexity, as far as there is a reference for them."""
-        found = {}
-        if self.h is not None and output.log_q_x is not None:
-            nll = -output.log_q_x / self.n_dims
-            found["typicality"] = (nll - self.h).abs()
-            if self.code_length is not None:
-                found["complexity"] = nll - self.code_length(raw) / self.n_dims
-        if self.shell is not None and output.sq_distance is not None:
-            found["class_typicality"] = (output.sq_distance / self.n_dims - self.shell).abs()
-        return found
-
-
-class Ranked(nn.Module):
-    """Scores (N,) in float64 -> p-values as metrics.ood gives them, of ranks among held-out scores."""
-
-    ascending: Tensor
-
-    def __init__(self, held_out: Floats) -> None:
-        super().__init__()
-        ascending = np.sort(held_out)
-        self.register_buffer("ascending", torch.from_numpy(ascending))
-        self.highest = float(ascending[-1])
-        self.scale = float(ascending[-1] - ascending[len(ascending) // 2]) or 1.0
-
-    def forward(self, scores: Tensor) -> Tensor:
-        s = strangest_if_nan(scores)
-        s = torch.where(s.isfinite(), s - ROUNDING * s.abs().clamp_min(1), s)
-        n_smaller, n = torch.bucketize(s, self.ascending), len(self.ascending)
-        return (1 + n - n_smaller).double() / (n + 1)
-
-    def beyond(self, scores: Tensor) -> Tensor:
-        """metrics.ood.beyond."""
-        excess = (strangest_if_nan(scores) - self.highest).clamp_min(0) / self.scale
-        return 1 - 1 / (1 + excess)
-
-
-def strangest_if_nan(scores: Tensor) -> Tensor:
-    return torch.where(scores.isnan(), torch.inf, scores)
-
-
-class CodeLength(nn.Module):
-    """data.code_length.code_lengths: images (N, H, W, C) -> nats (N,), in float64."""
-
-    edges: Tensor
-    log_gamma: Tensor
-    log_factorial: Tensor
-
-    def __init__(self, shape: Sequence[int], levels: int) -> None:
-        super().__init__()
-        self.levels, self.n_contexts = levels, len(STEPS) + 1
-        share, counts = 1 / levels, range(shape[0] * shape[1] + 1)
-        edges = np.ceil(np.append(1, np.maximum(1, STEPS[1:] * levels)))
-        log_factorial = [math.lgamma(n + 1) for n in counts]
-        log_gamma = [math.lgamma(k + share) - math.lgamma(share) for k in counts]
-        self.register_buffer("edges", torch.from_numpy(edges.astype(np.int64)))
-        self.register_buffer("log_gamma", torch.tensor(log_gamma, dtype=torch.float64))
-        self.register_buffer("log_factorial", torch.tensor(log_factorial, dtype=torch.float64))
-
-    def forward(self, images: Tensor) -> Tensor:
-        w = images.long()
-        if w.shape[3] == 3:
-            red, green, blue = w.unbind(3)
-            w = torch.stack([green, (red - green) % self.levels, (blue - green) % self.levels], 3)
-        counts = self.counts(*self.residuals(w))
-        return (self.log_factorial[counts.sum(2)] - self.log_gamma[counts].sum(2)).sum(1)
-
-    def residuals(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """What the prediction leaves, modulo levels, and the context, both like w (N, H, W, C)."""
-        frame = F.pad(w, (0, 0, 1, 0, 1, 0))
-        left, above, corner = frame[:, 1:, :-1], frame[:, :-1, 1:], frame[:, :-1, :-1]
-        low, high = torch.minimum(left, above), torch.maximum(left, above)
-        between = torch.where(corner <= low, high, left + above - corner)
-        predicted = torch.where(corner >= high, low, between)
-        change = (left - corner).abs() + (above - corner).abs()
-        context = (change[..., None] >= self.edges).sum(4)
-        return (w - predicted) % self.levels, context + self.n_contexts * torch.arange(w.shape[3])
-
-    def counts(self, residual: Tensor, context: Tensor) -> Tensor:
-        """How often each residual occurs in each context, (N, contexts of all channels, levels)."""
-        n_contexts = self.n_contexts * residual.shape[3]
-        cell = (context * self.levels + residual).flatten(1)
-        nothing = cell.new_zeros(cell.shape[0], n_contexts * self.levels)
-        return nothing.scatter_add(1, cell, torch.ones_like(cell)).reshape(-1, n_contexts, self.levels)
+            return output.log_q_y.exp(), p_value
+        return output.log_q_y.exp(), output.log_q_x + self.form.log_scale, p_value
 
 
 class Sampler(nn.Module):
@@ -353,28 +236,16 @@ class Sampler(nn.Module):
 
     def __init__(self, pipeline: Pipeline, form: InputForm) -> None:
         super().__init__()
-        self.pipeline, self.form = for_a_graph(pipeline), form
+        self.pipeline, self.form = exportable(pipeline), form
 
     def forward(self, y: Tensor, noise: Tensor) -> Tensor:
-        model, preprocess = self.pipeline.model, self.pipeline.preprocess
-        assert isinstance(model, GenerativeClassifier)
+        model, preprocess = self.pipeline.generative, self.pipeline.preprocess
         x = preprocess.inverse(model.decode(model.mixture.mu[y] + noise))
-        if isinstance(preprocess, ImagePreprocess):
-            return in_form(levels_of(x, preprocess), self.form)
-        return x
-
-
-def levels_of(x: Tensor, preprocess: ImagePreprocess) -> Tensor:
-    """preprocess.to_raw, but a tensor; what is no number is black."""
-    left, right, top, bottom = preprocess._padding
-    x = x[:, :, top : x.shape[2] - bottom, left : x.shape[3] - right]
-    half = 0.5 if preprocess.noise == "gaussian" else MARGIN / 2
-    w = (torch.where(x.isnan(), 0.0, x) * preprocess.levels + half).floor()
-    return w.clamp(0, preprocess.levels - 1).to(torch.uint8).permute(0, 2, 3, 1)
+        return in_form(preprocess.to_levels(x), self.form)
 
 
 def as_raw(x: Tensor, form: InputForm) -> Tensor:
-    """form.raw: levels (N, H, W, C) in uint8, or rows; pixels out of range are clipped, no numbers are black."""
+    """form.raw(x): levels (N, H, W, C) in uint8, or rows. Pixels out of range are clipped, NaN becomes 0."""
     if form.levels is None or form.pixel_max is None:
         return x
     x = torch.where(x.isnan(), 0.0, x) if x.is_floating_point() else x.double()
@@ -384,21 +255,21 @@ def as_raw(x: Tensor, form: InputForm) -> Tensor:
     return w.movedim(1, 3) if form.layout == "CHW" else w
 
 
-def fits(x: Tensor, form: InputForm) -> Tensor:
-    """Whether form.raw would take an input, (N,)."""
+def is_in_range(x: Tensor, form: InputForm) -> Tensor:
+    """Whether form.raw would accept each input, (N,)."""
     if form.pixel_max is None:
         return x.new_ones(x.shape[0], dtype=torch.bool)
     share = x.double() / form.pixel_max
     return ((share >= -0.1) & (share <= 1.1)).flatten(1).all(1)
 
 
-def in_form(w: Tensor, form: InputForm) -> Tensor:
-    """form.back of levels (N, H, W, C)."""
-    assert form.levels is not None
-    assert form.pixel_max is not None
-    x = w.double() * (form.pixel_max / (form.levels - 1))
-    kind = torch.from_numpy(np.zeros(0, form.dtype)).dtype
-    x = (x if kind.is_floating_point else x.round()).to(kind)
+def in_form(raw: Tensor, form: InputForm) -> Tensor:
+    """form.back(raw) of levels (N, H, W, C) or rows."""
+    if form.levels is None or form.pixel_max is None:
+        return raw
+    x = raw.double() * (form.pixel_max / (form.levels - 1))
+    dtype = torch.from_numpy(np.zeros(0, form.dtype)).dtype
+    x = (x if dtype.is_floating_point else x.round()).to(dtype)
     if form.layout == "HW":
         return x[..., 0]
     return x.movedim(3, 1) if form.layout == "CHW" else x

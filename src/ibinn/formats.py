@@ -1,4 +1,4 @@
-"""Numbers as a person reads them. Imports nothing of ours."""
+"""How numbers are written for readers: each format once."""
 
 import math
 from typing import Any
@@ -6,42 +6,55 @@ from typing import Any
 from ibinn.config import ALPHA
 
 
-def told_p(p: float) -> str:
-    number = rounded_p(p)
-    return f"p {number}" if number.startswith("<") else f"p = {number}"
-
-
 def rounded_p(p: float) -> str:
-    """0.41: two digits, or so many that it stays on its side of alpha and of 1."""
+    """A p-value: 0.41, or "< 0.0001". Two digits, or as many as keep it on its side of alpha and of 1.
+
+    >>> rounded_p(0.4123), rounded_p(0.0502), rounded_p(0.00003)
+    ('0.41', '0.0502', '< 0.0001')
+    """
     if p < 1e-4:
         return "< 0.0001"
     texts = (f"{p:.{digits}g}" for digits in range(2, 18))
     return next(t for t in texts if (float(t) <= ALPHA) == (p <= ALPHA) and (float(t) < 1) == (p < 1))
 
 
-def percent(share: float) -> str:
-    """93 %; neither nothing nor all."""
-    whole = f"{100 * share:.0f}"
-    return {"0": "under 1", "100": "over 99"}.get(whole, whole) + "\u00a0%"
+def p_equation(p: float) -> str:
+    """A p-value with its name: "p = 0.41", or "p < 0.0001"."""
+    number = rounded_p(p)
+    return f"p {number}" if number.startswith("<") else f"p = {number}"
 
 
-def percent_of(share: float) -> str:
-    """93.18 %; neither nothing nor all."""
+def whole_percent(share: float) -> str:
+    """A share in whole percent: "93 %", but "under 1 %" and "over 99 %"."""
+    text = f"{100 * share:.0f}"
+    return {"0": "under 1", "100": "over 99"}.get(text, text) + "\u00a0%"
+
+
+def fine_percent(share: float) -> str:
+    """A share in hundredths of a percent: "93.18 %", but "< 0.01 %" and "> 99.99 %"."""
     text = f"{100 * share:.2f}"
     return {"0.00": "< 0.01", "100.00": "> 99.99"}.get(text, text) + " %"
 
 
-def plain_types(value: Any) -> Any:
-    """Nested dicts and lists of what JSON knows."""
-    if isinstance(value, dict):
-        return {key: plain_types(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_types(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def clock(seconds: float) -> str:
-    """4:06, or 1:04:06 from an hour on."""
+    """A duration: 4:06, or 1:04:06 from an hour on.
+
+    >>> clock(246), clock(3846)
+    ('4:06', '1:04:06')
+    """
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def to_json_types(value: Any) -> Any:
+    """Dicts, lists and numbers as JSON allows them: tuples become lists, NaN and infinite numbers None.
+
+    >>> to_json_types({"a": (1.0, float("nan"))})
+    {'a': [1.0, None]}
+    """
+    if isinstance(value, dict):
+        return {key: to_json_types(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json_types(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

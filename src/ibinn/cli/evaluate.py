@@ -60,7 +60,7 @@ class Evaluate:
 
 def evaluate_and_tell(run: "Run", dataset: "Dataset", command: Evaluate) -> None:
     from ibinn.evaluation import evaluate, read_test
-    from ibinn.inference.latent import explore
+    from ibinn.inference.latent import latent_arrays
     from ibinn.report.runs import write_run
 
     folder = command.run_folder
@@ -68,7 +68,7 @@ def evaluate_and_tell(run: "Run", dataset: "Dataset", command: Evaluate) -> None
     sets, left_out = strange_sets(run, dataset, test.x, command)
     with progress("evaluating") as on_progress:
         results, arrays = evaluate(run, dataset, sets, left_out, command.batch_size, on_progress)
-    arrays |= explore(run, test, command.batch_size)
+    arrays |= latent_arrays(run, test, command.batch_size)
     with progress("drawing", unit="figures") as on_progress:
         write_run(folder, results, arrays, on_progress)
     tell(results)

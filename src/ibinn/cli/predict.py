@@ -52,16 +52,18 @@ class Predict:
 
     def run(self) -> None:
         from ibinn._system import write_whole
-        from ibinn.inference.verdicts import as_text, predict
+        from ibinn.inference.judge import judge
+        from ibinn.inference.verdicts import FlagRule, format_rows, verdict_rows
 
         if self.batch_size < 1:
             raise ValueError(f"--batch-size is {self.batch_size} but must be 1 or more")
+        rule = FlagRule(self.alpha, self.fdr)
         run = loaded(self.run_folder, self.device)
         names, raw = read_all(self.files, run)
         with progress("predicting") as on_progress:
-            how = (self.alpha, self.fdr, self.batch_size, on_progress, run.form.log_scale)
-            rows = predict(run, names, raw, *how)
-        text = as_text(rows, self.format)
+            output = judge(run, raw, self.batch_size, on_progress)
+        rows = verdict_rows(run, names, output, rule, run.form.log_scale)
+        text = format_rows(rows, self.format)
         if self.out is None:
             print(text, end="")
         else:

@@ -138,7 +138,7 @@ class Decision(BaseModel):
     """The decision on one input; `explanation` is what `ibinn explain --json` prints."""
 
     shown: Shown
-    verdict: Literal["ordinary", "unusual", "unknown"]
+    verdict: Literal["typical", "atypical", "unknown"]
     explanation: dict[str, Any]
     true_class: str | None
 

@@ -17,26 +17,22 @@ from ibinn._types import Array, Floats
 from ibinn.config import ALPHA
 from ibinn.data.dataset import Part
 from ibinn.data.images import image_header, open_image
-from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
 from ibinn.explorer import schema
 from ibinn.explorer.quality import quality
-from ibinn.formats import plain_types
+from ibinn.formats import to_json_types
 from ibinn.inference.attribution import EvidenceMap, evidence_map
 from ibinn.inference.explain import explain
 from ibinn.inference.judge import judge
 from ibinn.inference.latent import (
     Axes,
-    calm_temperature,
-    clipped,
-    decoded,
-    encoded,
-    interpolation,
+    encode,
+    interpolate,
     latent_axes,
     on_axes,
-    strays,
-    unclipped,
+    sample,
+    sampling_temperature,
 )
-from ibinn.inference.sentences import chance, verdict
+from ibinn.inference.sentences import rank_phrase, verdict_from
 from ibinn.models.classifier import GenerativeClassifier
 from ibinn.models.output import Output
 from ibinn.ood.drift import DRIFTS, drifted, usual_drifts
@@ -69,7 +65,7 @@ class Unknown(ValueError):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the map shows: inputs with their classes, of the test split or drawn from the model."""
+    """What the map shows: inputs with their classes, of the test split or samples from the model."""
 
     part: Part
     source: Literal["test", "samples"]
@@ -87,23 +83,23 @@ class Explorer:
         self.is_estimator = run.is_estimator
         self.things = "images" if run.form.is_images else "rows"
         self.axes = self.choose_axes()
-        self.temperature = None if self.axes is None else calm_temperature(self.pipeline)
+        self.temperature = None if self.axes is None else sampling_temperature(self.pipeline)
         self.about = self.tell_about()
 
     @property
     def model(self) -> GenerativeClassifier:
         """The model, where it has a latent space."""
-        if not isinstance(self.pipeline.model, GenerativeClassifier):
+        if not self.pipeline.model.has_density:
             raise Unknown(
                 f"a {METHODS[self.run.config.method]} has no latent space, so no map, samples or ways through it"
             )
-        return self.pipeline.model
+        return self.pipeline.generative
 
     def choose_axes(self) -> Axes | None:
-        if not isinstance(self.pipeline.model, GenerativeClassifier):
+        if not self.pipeline.model.has_density:
             return None
         some = self.inputs.part.x[: FIRST if len(self.run.class_names) == 2 else 1]
-        return latent_axes(self.model.mixture, encoded(self.pipeline, np.asarray(some)))
+        return latent_axes(self.model.mixture, encode(self.pipeline, np.asarray(some)))
 
     # --- the run and its map -------------------------------------------------------------------------
 
@@ -135,10 +131,9 @@ class Explorer:
 
     def features(self) -> list[schema.Feature]:
         """The columns of a table: the mean of the training data, and where 95 % of the inputs on the map lie."""
-        preprocess = self.pipeline.preprocess
-        if not isinstance(preprocess, TablePreprocess):
+        if self.form.is_images:
             return []
-        mean, rows = preprocess.mean.cpu().numpy(), self.inputs.part.x
+        mean, rows = self.pipeline.preprocess.mean.cpu().numpy(), self.inputs.part.x
         names = self.run.feature_names or tuple(f"x{i}" for i in range(len(mean)))
         low, high = np.quantile(rows, (0.025, 0.975), axis=0) if len(rows) else (mean, mean)
         columns = zip(names, mean.tolist(), low.tolist(), high.tolist(), strict=True)
@@ -246,7 +241,7 @@ class Explorer:
         true = self.run.class_names[int(self.inputs.part.y[one.index])] if is_known else None
         return schema.Decision(
             shown=shown,
-            verdict=verdict(told.p_value, told.place.n, ALPHA),
+            verdict=verdict_from(told.p_value, told.place.n),
             explanation=told.to_dict(),
             true_class=true,
         )
@@ -257,12 +252,12 @@ class Explorer:
         return [
             schema.Shown(
                 png=as_base64(self.png(one)) if self.form.is_images else None,
-                row=None if self.form.is_images else plain_types(one.tolist()),
+                row=None if self.form.is_images else to_json_types(one.tolist()),
                 point=points[i],
                 label=self.called(log_q_y[i]),
-                probability=plain_types(float(np.exp(log_q_y[i].max()))),
+                probability=to_json_types(float(np.exp(log_q_y[i].max()))),
                 p=float(p[i]),
-                chance=chance(float(p[i]), n, ALPHA, self.things, self.has_density),
+                chance=rank_phrase(float(p[i]), n, self.things, self.has_density),
             )
             for i, one in enumerate(raw)
         ]
@@ -298,7 +293,7 @@ class Explorer:
 
     def interpolation(self, start: schema.Input, end: schema.Input, steps: int) -> schema.Way:
         _, a, b = self.model, self.raw(start), self.raw(end)
-        between = interpolation(self.pipeline, a, b, steps)
+        between = interpolate(self.pipeline, a, b, steps)
         return schema.Way(inputs=self.judged(between))
 
     def judged(self, raw: Array) -> list[schema.Shown]:
@@ -315,9 +310,9 @@ class Explorer:
             raise ValueError(
                 f"there is no drift {kind!r} here" + (f"; there is {', '.join(known)}" * bool(known))
             )
-        preprocess = self.pipeline.preprocess
-        assert isinstance(preprocess, ImagePreprocess)
-        raw = drifted(self.raw(one), preprocess.levels, kind, steps)
+        levels = self.pipeline.preprocess.levels
+        assert levels is not None
+        raw = drifted(self.raw(one), levels, kind, steps)
         amounts = np.linspace(0, DRIFTS[kind].most, steps).tolist()
         return schema.Way(
             inputs=self.shown(raw, *self.placed(raw)), amounts=amounts, unit=DRIFTS[kind].unit
@@ -327,10 +322,9 @@ class Explorer:
         """Of class k."""
         if k >= len(self.run.class_names):
             raise Unknown(f"there is no class {k}; the last is {len(self.run.class_names) - 1}")
-        y = torch.full((n,), k, device=self.pipeline.device)
-        generator = torch.Generator(self.pipeline.device).manual_seed(seed)
-        raw = decoded(self.pipeline, self.model.mixture.sample(y, temperature, generator))
-        return schema.Way(inputs=self.judged(raw))
+        _, generator = self.model, torch.Generator(self.pipeline.device).manual_seed(seed)
+        samples = sample(self.pipeline, torch.full((n,), k), temperature, generator)
+        return schema.Way(inputs=self.judged(samples.raw))
 
     def quality(self) -> schema.Quality:
         if self.is_estimator:
@@ -363,19 +357,16 @@ def plain_text(name: str) -> str:
 
 
 def own_samples(run: Run, n: int = 1000, seed: int = 0) -> Inputs:
-    """Inputs drawn from the model, for a map where the data is not at hand; none without a density.
+    """Samples of the model, for a map where the data is not at hand; none without a density.
 
-    At the temperature that most images bear; those far outside of the range of pixels are left out.
+    Drawn at a temperature that keeps most images in the range of pixels; the others are left out.
     """
-    model, pipeline = run.pipeline.model, run.pipeline
-    if not isinstance(model, GenerativeClassifier):
+    pipeline = run.pipeline
+    if not pipeline.model.has_density:
         return Inputs(Part(np.zeros((0, 1)), np.zeros(0, np.int64)), "samples")
     generator = torch.Generator(pipeline.device).manual_seed(seed)
-    y = model.mixture.sample_labels(n, generator)
-    z = model.mixture.sample(y, calm_temperature(pipeline), generator)
-    x = torch.cat([unclipped(pipeline, part) for part in torch.split(z, 100)])
-    fine = ~strays(x) if run.form.is_images else x.isfinite().all(1)
-    return Inputs(Part(clipped(pipeline, x[fine]), y[fine].cpu().numpy()), "samples")
+    samples = sample(pipeline, n, sampling_temperature(pipeline), generator, batch_size=100)
+    return Inputs(Part(samples.raw[~samples.is_stray], samples.y[~samples.is_stray]), "samples")
 
 
 def told_points(points: NDArray[np.float64]) -> Points:

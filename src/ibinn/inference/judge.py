@@ -10,25 +10,52 @@ from ibinn.models.output import Output
 from ibinn.ood.scores import Reference, observe, ood_scores, p_values
 from ibinn.run.trained import Run
 
+MAX_BINS = 40  # of the histogram of the calibration scores
+
 
 def judge(
     run: Run, raw: Array, batch_size: int = 500, progress: Progress | None = None, with_z: bool = False
 ) -> Output[Floats]:
-    """The output of a run for raw (N, ...), with OoD scores and p-values."""
+    """The output of a run for raw inputs, with OoD scores and p-values.
+
+    Parameters
+    ----------
+    run : Run
+    raw : array of shape (N, ...)
+        Levels (N, H, W, C) or rows (N, D).
+    batch_size : int
+        Number of inputs to compute at once.
+    progress : callable, optional
+        Called with the number of inputs done, and the total.
+    with_z : bool
+        Whether the output holds the latent codes.
+
+    Returns
+    -------
+    Output
+        Arrays in float64, with `scores` and `p_values`.
+    """
     output = observe(run.pipeline, raw, batch_size, progress, with_z)
     scores = ood_scores(output, run.reference)
-    return replace(output, scores=scores, p_values=p_values(scores, run.reference))
-
-
-MOST_BARS = 40  # of a histogram
+    return replace(output, scores=scores, p_values=p_values(scores, run.reference.calibration))
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where an input stands among the n calibration inputs, which are like the training data but were not in it.
+class CalibrationRank:
+    """The rank of an input among the calibration inputs, which are like the training data but were not in it.
 
-    value is its score, n_stranger the number of them with the same or a higher one. edges and counts are a
-    histogram of theirs; its outermost bars hold all beyond.
+    Attributes
+    ----------
+    score : str
+        Name of the headline score.
+    value : float
+        Score of the input.
+    n : int
+        Number of calibration inputs.
+    n_stranger : int
+        Number of calibration inputs with the same or a higher score.
+    edges, counts : tuple
+        Histogram of the calibration scores; the outermost bins hold all beyond.
     """
 
     score: str
@@ -39,20 +66,19 @@ class Place:
     counts: tuple[int, ...]
 
 
-def place_among(reference: Reference, value: float) -> Place:
-    """The place of the headline score `value`."""
+def calibration_rank(reference: Reference, value: float) -> CalibrationRank:
+    """The rank of an input whose headline score is `value`."""
     calibration = reference.calibration[reference.headline]
-    edges, counts = histogram(calibration)
     n_stranger = int((calibration >= value).sum())
-    return Place(reference.headline, value, len(calibration), n_stranger, edges, counts)
+    return CalibrationRank(reference.headline, value, len(calibration), n_stranger, *histogram(calibration))
 
 
 def histogram(scores: Floats) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Edges and counts over the central 99 % of the finite scores; all beyond is in the outermost bars."""
+    """Edges and counts over the central 99 % of the finite scores; the outermost bins hold all beyond."""
     finite = scores[np.isfinite(scores)]
     low, high = np.percentile(finite, (0.5, 99.5)).tolist() if len(finite) else (0.0, 1.0)
-    if high - low <= 1e-9 * abs(high):  # no room for bars
+    if high - low <= 1e-9 * abs(high):  # too narrow for bins
         low, high = low - max(0.5, abs(low)), high + max(0.5, abs(high))
-    n_bars = min(MOST_BARS, math.ceil(2 * len(scores) ** (1 / 3)))
-    counts, edges = np.histogram(scores.clip(low, high), n_bars, (low, high))
+    n_bins = min(MAX_BINS, math.ceil(2 * len(scores) ** (1 / 3)))
+    counts, edges = np.histogram(scores.clip(low, high), n_bins, (low, high))
     return tuple(edges.tolist()), tuple(counts.tolist())

@@ -1,83 +1,124 @@
-"""What a model looks like inside: its latent space, what it thinks its classes look like, the ways between them.
+"""The latent space of a model: encode, decode, sample and interpolate, and the arrays that figures of it show."""
 
-Arrays for figures, levels 0 to levels - 1 for images; nothing is drawn here.
-"""
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ibinn._types import Array
+from ibinn._types import Array, Floats, Labels
 from ibinn.data.dataset import Part
-from ibinn.data.preprocess import ImagePreprocess
+from ibinn.inference.judge import judge
 from ibinn.mixture import GaussianMixture
-from ibinn.models.classifier import GenerativeClassifier
-from ibinn.models.pipeline import Pipeline, chunks
+from ibinn.models.pipeline import Pipeline
 from ibinn.ood.drift import DRIFTS, drifted, usual_drifts
-from ibinn.ood.scores import observe, ood_scores, p_values
 from ibinn.run.trained import Run
 
 Axes = tuple[Tensor, Tensor]  # origin (D,) and two orthonormal directions (2, D)
 
 
-def explore(run: Run, test: Part, batch_size: int = 500, seed: int = 0) -> dict[str, Array]:
-    """Latent layout, samples, interpolations and one trajectory, as far as model and data have them.
-
-    Inputs whose z is not finite, as gamma = inf allows, are left out.
-    """
-    model, preprocess = run.pipeline.model, run.pipeline.preprocess
-    if not isinstance(model, GenerativeClassifier):
-        return {}
-    rows = np.random.default_rng(seed).permutation(len(test))[:2000]
-    some = test.take(rows)
-    axes = latent_axes(model.mixture, encoded(run.pipeline, some.x[:batch_size]))
-    noise = torch.Generator(run.pipeline.device).manual_seed(seed)
-    points = projected(run.pipeline, some.x, axes, batch_size, noise)
-    finite = np.isfinite(points).all(1)
-    some = some.take(np.flatnonzero(finite))
-    mu = on_axes(model.mixture.mu.detach(), axes)
-    if not len(some) or not np.isfinite(mu).all():
-        return {}
-    arrays: dict[str, Array] = {"latent/points": points[finite], "latent/y": some.y, "latent/mu": mu}
-    if isinstance(preprocess, ImagePreprocess):
-        arrays["samples"] = class_samples(run.pipeline, len(run.class_names), batch_size, seed)
-        if pairs := pairs_of_classes(some.y):
-            arrays["interpolations"] = np.stack(
-                [interpolation(run.pipeline, some.x[i], some.x[j]) for i, j in pairs]
-            )
-        arrays |= trajectory(run, preprocess, some, axes, seed)
-    return arrays
-
-
 @torch.no_grad()
-def encoded(pipeline: Pipeline, raw: Array, noise: torch.Generator | None = None) -> Tensor:
-    """z (N, D), of a batch. With `noise` each input has a draw of its own; else all share one, which shifts z."""
-    model = pipeline.model
-    assert isinstance(model, GenerativeClassifier)
-    return model.encode(pipeline.prepared(raw)[0] if noise is None else pipeline.noisy(raw, noise))[0]
+def encode(
+    pipeline: Pipeline, raw: Array, noise: torch.Generator | None = None, batch_size: int = 500
+) -> Tensor:
+    """z (N, D) of raw (N, ...).
+
+    With `noise` each input gets its own draw of the noise; otherwise all share one draw, which shifts all z alike.
+    """
+    model, parts = pipeline.generative, []
+    for start in range(0, max(1, len(raw)), batch_size):
+        some = raw[start : start + batch_size]
+        v = pipeline.prepared(some)[0] if noise is None else pipeline.noisy(some, noise)
+        parts.append(model.encode(v)[0])
+    return torch.cat(parts)
 
 
-def projected(
-    pipeline: Pipeline,
-    raw: Array,
-    axes: Axes,
-    batch_size: int = 500,
-    noise: torch.Generator | None = None,
-) -> NDArray[np.float64]:
-    """(N, 2), a batch at a time."""
-    parts = [on_axes(encoded(pipeline, chunk, noise), axes) for _, chunk in chunks(raw, batch_size)]
+def decode(pipeline: Pipeline, z: Tensor, batch_size: int = 500) -> Array:
+    """Raw inputs of z (N, D): images (N, H, W, C), clipped to their levels, or rows."""
+    parts = [pipeline.preprocess.to_raw(to_units(pipeline, some)) for some in torch.split(z, batch_size)]
     return np.concatenate(parts)
 
 
-def on_axes(z: Tensor, axes: Axes) -> NDArray[np.float64]:
-    origin, directions = axes
-    points: NDArray[np.float64] = ((z - origin) @ directions.T).cpu().double().numpy()
-    return points
+@torch.no_grad()
+def to_units(pipeline: Pipeline, z: Tensor) -> Tensor:
+    """z (N, D) -> x: images (N, C, H', W') in pixel units, not clipped, or rows."""
+    return pipeline.preprocess.inverse(pipeline.generative.decode(z))
+
+
+class Samples(NamedTuple):
+    """Raw inputs drawn from a model, their classes (N,), and which of them are far out of range (N,).
+
+    Far out of range are images with a pixel outside of [0, 1) by more than 1, and rows that are not finite.
+    """
+
+    raw: Array
+    y: Labels
+    is_stray: NDArray[np.bool_]
+
+
+def sample(
+    pipeline: Pipeline,
+    y: Tensor | int,
+    temperature: float,
+    generator: torch.Generator,
+    batch_size: int = 500,
+) -> Samples:
+    """Draw inputs from a model: z ~ N(mu_y, temperature^2 I), decoded.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        With a density.
+    y : Tensor of shape (N,), or int
+        The class of each sample; or the number of samples, with classes drawn by their weights.
+    temperature : float
+        Factor of the deviation from the class mean; 0 gives the means.
+    generator : torch.Generator
+    batch_size : int
+        Number of samples to decode at once.
+
+    Returns
+    -------
+    Samples
+    """
+    mixture, preprocess = pipeline.generative.mixture, pipeline.preprocess
+    labels = mixture.sample_labels(y, generator) if isinstance(y, int) else y.to(pipeline.device)
+    z = mixture.sample(labels, temperature, generator).detach()
+    parts = [to_units(pipeline, some) for some in torch.split(z, batch_size)]
+    raw = np.concatenate([preprocess.to_raw(x) for x in parts])
+    is_stray = torch.cat([strays(x, preprocess.levels is not None) for x in parts])
+    return Samples(raw, labels.cpu().numpy(), is_stray.cpu().numpy())
+
+
+def strays(x: Tensor, is_images: bool) -> Tensor:
+    """Which of x (N, ...) are far out of range, (N,); see `Samples`."""
+    fine = (x >= -1) & (x <= 2) if is_images else x.isfinite()
+    return ~fine.flatten(1).all(1)
+
+
+def sampling_temperature(pipeline: Pipeline, seed: int = 0, n: int = 20) -> float:
+    """The highest of 1, 0.9, ..., 0.2 at which at most half of n images are strays, else 0.1; 1 for rows."""
+    if pipeline.preprocess.levels is None:
+        return 1.0
+    y = torch.arange(n) % pipeline.generative.mixture.n_classes
+    for tenths in range(10, 1, -1):
+        generator = torch.Generator(pipeline.device).manual_seed(seed)
+        if sample(pipeline, y, tenths / 10, generator).is_stray.sum() <= n / 2:
+            return tenths / 10
+    return 0.1
+
+
+def interpolate(pipeline: Pipeline, a: Array, b: Array, steps: int = 9) -> Array:
+    """(steps, ...): inputs on the line between the z of a and that of b; the ends are a and b themselves."""
+    start, end = encode(pipeline, np.stack([a, b]))
+    inputs = decode(pipeline, torch.lerp(start, end, torch.linspace(0, 1, steps).to(start)[:, None]))
+    inputs[0], inputs[-1] = a, b
+    return inputs
 
 
 def latent_axes(mixture: GaussianMixture, z: Tensor) -> Axes:
-    """The two principal axes of the means; with two classes the second is that of z across the first."""
+    """The two principal axes of the means; with two classes, the second is that of z orthogonal to the first."""
     mu = mixture.mu.detach()
     origin = mu.mean(0)
     z = z[z.isfinite().all(1)]
@@ -91,88 +132,71 @@ def latent_axes(mixture: GaussianMixture, z: Tensor) -> Axes:
     return origin, directions
 
 
-@torch.no_grad()
-def unclipped(pipeline: Pipeline, z: Tensor) -> Tensor:
-    """Images of z (N, D) in pixel units (N, C, H, W), wherever they lie; or rows."""
-    model = pipeline.model
-    assert isinstance(model, GenerativeClassifier)
-    return pipeline.preprocess.inverse(model.decode(z))
+def on_axes(z: Tensor, axes: Axes) -> Floats:
+    """z (N, D) projected on the axes, (N, 2)."""
+    origin, directions = axes
+    points: Floats = ((z - origin) @ directions.T).cpu().double().numpy()
+    return points
 
 
-def strays(x: Tensor) -> Tensor:
-    """(N,): images with a pixel that lies outside of [0, 1) by more than its width, or is no number."""
-    return ~((x >= -1) & (x <= 2)).flatten(1).all(1)
+def latent_arrays(run: Run, test: Part, batch_size: int = 500, seed: int = 0) -> dict[str, Array]:
+    """Latent layout; for images also samples, interpolations and one trajectory. Empty without a density.
+
+    Inputs whose z is not finite, which gamma = inf allows, are left out.
+    """
+    if not run.pipeline.model.has_density:
+        return {}
+    pipeline, mixture = run.pipeline, run.pipeline.generative.mixture
+    some = test.take(np.random.default_rng(seed).permutation(len(test))[:2000])
+    axes = latent_axes(mixture, encode(pipeline, some.x[:batch_size]))
+    noise = torch.Generator(pipeline.device).manual_seed(seed)
+    points, mu = (
+        on_axes(encode(pipeline, some.x, noise, batch_size), axes),
+        on_axes(mixture.mu.detach(), axes),
+    )
+    finite = np.isfinite(points).all(1)
+    some = some.take(np.flatnonzero(finite))
+    if not len(some) or not np.isfinite(mu).all():
+        return {}
+    arrays: dict[str, Array] = {"latent/points": points[finite], "latent/y": some.y, "latent/mu": mu}
+    if pipeline.preprocess.levels is not None:
+        arrays["samples"] = class_samples(pipeline, batch_size, seed)
+        if pairs := pairs_of_classes(some.y):
+            ways = [interpolate(pipeline, some.x[i], some.x[j]) for i, j in pairs]
+            arrays["interpolations"] = np.stack(ways)
+        arrays |= trajectory(run, some, axes, seed)
+    return arrays
 
 
-def clipped(pipeline: Pipeline, x: Tensor) -> Array:
-    """Images (N, H, W, C) in their levels, what is no number being black; or rows."""
-    if isinstance(pipeline.preprocess, ImagePreprocess):
-        x = x.nan_to_num(0.0, 1.0, 0.0)
-    return pipeline.preprocess.to_raw(x)
-
-
-def decoded(pipeline: Pipeline, z: Tensor) -> Array:
-    """Images (N, H, W, C) of z (N, D), clipped to their levels; or rows."""
-    return clipped(pipeline, unclipped(pipeline, z))
-
-
-def calm_temperature(pipeline: Pipeline, seed: int = 0, n: int = 20) -> float:
-    """The highest of 1, 0.9, ..., 0.2 at which at most half of n images drawn are strays, or 0.1; 1 for rows."""
-    model = pipeline.model
-    assert isinstance(model, GenerativeClassifier)
-    if not isinstance(pipeline.preprocess, ImagePreprocess):
-        return 1.0
-    y = torch.arange(n, device=pipeline.device) % len(model.mixture.mu)
-    for tenths in range(10, 1, -1):
-        generator = torch.Generator(pipeline.device).manual_seed(seed)
-        z = model.mixture.sample(y, tenths / 10, generator)
-        if strays(unclipped(pipeline, z)).sum() <= n / 2:
-            return tenths / 10
-    return 0.1
-
-
-def class_samples(pipeline: Pipeline, n_classes: int, batch_size: int, seed: int, n: int = 10) -> Array:
+def class_samples(pipeline: Pipeline, batch_size: int, seed: int, n: int = 10) -> Array:
     """(K, n, H, W, C): n samples of each class."""
-    model = pipeline.model
-    assert isinstance(model, GenerativeClassifier)
-    y = torch.arange(n_classes, device=pipeline.device).repeat_interleave(n)
+    n_classes = pipeline.generative.mixture.n_classes
     generator = torch.Generator(pipeline.device).manual_seed(seed)
-    z = model.mixture.sample(y, 1.0, generator)
-    images = np.concatenate([decoded(pipeline, part) for part in torch.split(z, batch_size)])
+    images = sample(pipeline, torch.arange(n_classes).repeat_interleave(n), 1.0, generator, batch_size).raw
     return images.reshape(n_classes, n, *images.shape[1:])
 
 
-def pairs_of_classes(y: NDArray[np.int64], n: int = 3) -> list[tuple[int, int]]:
+def pairs_of_classes(y: Labels, n: int = 3) -> list[tuple[int, int]]:
     """Up to n pairs of inputs, of the classes 0 and 1, 2 and 3, ...: the first of each."""
     firsts = [int(np.flatnonzero(y == k)[0]) for k in np.unique(y)]
     return list(zip(firsts[::2], firsts[1::2], strict=False))[:n]
 
 
-def interpolation(pipeline: Pipeline, a: Array, b: Array, steps: int = 9) -> Array:
-    """(steps, H, W, C): images of z on the line from that of a to that of b; the ends are a and b themselves."""
-    start, end = encoded(pipeline, np.stack([a, b]))
-    images = decoded(pipeline, torch.lerp(start, end, torch.linspace(0, 1, steps).to(start)[:, None]))
-    images[0], images[-1] = a, b
-    return images
-
-
-def trajectory(
-    run: Run, preprocess: ImagePreprocess, some: Part, axes: Axes, seed: int, steps: int = 7
-) -> dict[str, Array]:
-    """One image on its way out of the data: colours turned by up to 180 degrees, or grey values inverted.
+def trajectory(run: Run, some: Part, axes: Axes, seed: int, steps: int = 7) -> dict[str, Array]:
+    """The first image on its way out of the data: colours rotated by up to 180 degrees, or grey values inverted.
 
     amount is in degrees for colour and in percent for grey; p are the p-values of the headline score.
     """
-    kind = usual_drifts(some.x.shape[-1])[0]
-    images = drifted(some.x[0], preprocess.levels, kind, steps, seed)
-    scores = ood_scores(observe(run.pipeline, images), run.reference)
-    points = projected(run.pipeline, images, axes)
+    levels, kind = run.pipeline.preprocess.levels, usual_drifts(some.x.shape[-1])[0]
+    assert levels is not None
+    images = drifted(some.x[0], levels, kind, steps, seed)
+    points = on_axes(encode(run.pipeline, images), axes)
     if not np.isfinite(points).all():
         return {}
     return {
         "trajectory/images": images,
         "trajectory/points": points,
         "trajectory/amount": np.linspace(0, DRIFTS[kind].most, steps),
-        "trajectory/p": p_values(scores, run.reference)[run.reference.headline],
+        "trajectory/p": judge(run, images).p_values[run.reference.headline],
         "trajectory/y": some.y[0],
     }

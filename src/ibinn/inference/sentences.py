@@ -1,102 +1,94 @@
-"""A decision in a sentence or two, for readers who need no formulas."""
+"""Every sentence about one input, for readers who need no formulas."""
 
 import math
 from typing import Literal
 
 from ibinn.config import ALPHA
-from ibinn.formats import percent, rounded_p, told_p
-from ibinn.inference.judge import Place
+from ibinn.formats import p_equation, rounded_p, whole_percent
+from ibinn.inference.judge import CalibrationRank
 from ibinn.ood.conformal import smallest_p_value
 
 SURE = 0.8  # a class of this probability is named alone
-
-
-# --- in words ----------------------------------------------------------------------------------------
-
-
 HARD = "but the classes are hard to tell apart here: look again."
-
-
-SENTENCES = {  # by whether the score knows a density, the input is strange, one class stands out
+SENTENCES = {  # by whether the score uses a density, the input is atypical, one class stands out
     (True, False, True): "{guess}, and typical of the training data ({p}).",
     (True, False, False): "{guess}; typical of the training data ({p}), " + HARD,
-    (True, True, True): "{guess}, but unlike the training data ({p}): do not trust it.",
-    (True, True, False): "{guess}, but unlike the training data ({p}): do not trust it.",
+    (True, True, True): "{guess}, but atypical of the training data ({p}): do not trust it.",
+    (True, True, False): "{guess}, but atypical of the training data ({p}): do not trust it.",
     (False, False, True): "{guess}, and no less decided than usual ({p}).",
     (False, False, False): "{guess}; no less decided than usual ({p}), " + HARD,
     (False, True, True): "{guess}, but less decided than usual ({p}): look again.",
     (False, True, False): "{guess}, less decided than usual ({p}): do not trust it.",
 }
+NO_DENSITY = "Without a density this model cannot say whether an input is typical of the training data."
+# Of "1 in 500", times powers of ten.
+ROUND_NUMBERS: tuple[int, ...] = (*range(1, 11), 12, 15, 18, 20, 25, 30, 35, 40, 50, 60, 70, 80, 90, 100)
+
+Verdict = Literal["typical", "atypical", "unknown"]
 
 
-NO_DENSITY = "Without a density this model cannot say whether an input is like the training data."
+def verdict_from(p: float, n: int, alpha: float = ALPHA) -> Verdict:
+    """typical or atypical; unknown if n calibration inputs are too few for any p <= alpha."""
+    if smallest_p_value(n) > alpha:
+        return "unknown"
+    return "atypical" if p <= alpha else "typical"
 
 
-def told(posterior: dict[str, float], place: Place, p: float) -> str:
-    """What it is, and whether to trust that, for somebody who needs no formulas."""
+def decision_sentence(posterior: dict[str, float], rank: CalibrationRank, p: float) -> str:
+    """The class, and whether to trust it, in one or two sentences."""
     if any(map(math.isnan, posterior.values())):
         return "No class can be named: the numbers of this model overflow on this input. Do not trust it."
-    guess, sure = told_classes(posterior), max(posterior.values()) >= SURE
-    if smallest_p_value(place.n) > ALPHA:
-        return f"{guess}{'' if sure else ', hard to tell apart'}. {told_coarse(place, p)}"
-    has_density = place.score != "entropy"
-    chance = told_p(p) + (", the smallest possible" if place.n_stranger == 0 else "")
-    sentence = SENTENCES[has_density, p <= ALPHA, sure].format(guess=guess, p=chance)
-    return f"{sentence} {told_place(place) if has_density else NO_DENSITY}"
+    guess, is_sure = class_phrase(posterior), max(posterior.values()) >= SURE
+    verdict, has_density = verdict_from(p, rank.n), rank.score != "entropy"
+    if verdict == "unknown":
+        return f"{guess}{'' if is_sure else ', hard to tell apart'}. {coarse_sentence(rank, p)}"
+    p_text = p_equation(p) + (", the smallest possible" if rank.n_stranger == 0 else "")
+    sentence = SENTENCES[has_density, verdict == "atypical", is_sure].format(guess=guess, p=p_text)
+    return f"{sentence} {rank_sentence(rank) if has_density else NO_DENSITY}"
 
 
-def told_classes(posterior: dict[str, float]) -> str:
+def class_phrase(posterior: dict[str, float]) -> str:
+    """Looks like “3” (93 %)."""
     (first, p), (second, q) = sorted(posterior.items(), key=lambda item: -item[1])[:2]
     if p >= SURE:
-        return f"Looks like “{first}” ({percent(p)})"
-    if p + q >= SURE:
-        return f"Could be “{first}” ({percent(p)}) or “{second}” ({percent(q)})"
-    return f"Could be “{first}” ({percent(p)}), “{second}” ({percent(q)}) or another class"
+        return f"Looks like “{first}” ({whole_percent(p)})"
+    start = f"Could be “{first}” ({whole_percent(p)})"
+    other = f"“{second}” ({whole_percent(q)})"
+    return f"{start} or {other}" if p + q >= SURE else f"{start}, {other} or another class"
 
 
-def told_place(place: Place) -> str:
-    n = place.n_stranger
-    stranger = "none is" if n == 0 else "1 is" if n == 1 else f"{n:,} are"
-    return f"Of {place.n:,} familiar inputs set aside, {stranger} as strange or stranger."
+def rank_sentence(rank: CalibrationRank) -> str:
+    """Of 199 familiar inputs set aside, 81 are as strange or stranger."""
+    n = rank.n_stranger
+    count = "none is" if n == 0 else "1 is" if n == 1 else f"{n:,} are"
+    return f"Of {rank.n:,} familiar inputs set aside, {count} as strange or stranger."
 
 
-def told_coarse(place: Place, p: float) -> str:
-    smallest = rounded_p(smallest_p_value(place.n))
+def coarse_sentence(rank: CalibrationRank, p: float) -> str:
+    """For too few calibration inputs."""
     return (
-        f"With only {place.n} inputs to compare with, p-values cannot fall below {smallest} (here {told_p(p)}): "
-        f"nothing can show up as strange."
+        f"With only {rank.n} inputs to compare with, p-values cannot fall below "
+        f"{rounded_p(smallest_p_value(rank.n))} (here {p_equation(p)}): no input can be called atypical."
     )
 
 
-# Of "1 in so many", times powers of ten.
-ROUND: tuple[int, ...] = (*range(1, 11), 12, 15, 18, 20, 25, 30, 35, 40, 50, 60, 70, 80, 90, 100)
-
-
-def verdict(p: float, n: int, alpha: float) -> Literal["ordinary", "unusual", "unknown"]:
-    """unknown: among n inputs, so few that none could be flagged."""
-    if smallest_p_value(n) > alpha:
-        return "unknown"
-    return "unusual" if p <= alpha else "ordinary"
-
-
-def chance(p: float, n: int, alpha: float, things: str, has_density: bool) -> str:
-    """1 in 500 ordinary images looks this unusual. p is a rank among n of them, and stays on its side of alpha."""
-    one, many = ("looks this unusual", "look this unusual") if has_density else ("is", "are")
-    more = "" if has_density else " this hard to decide"
+def rank_phrase(p: float, n: int, things: str, has_density: bool) -> str:
+    """1 in 500 familiar images is as strange. p is a rank among n of them, and stays on its side of alpha."""
+    quality, more = ("as strange", "stranger") if has_density else ("as hard to decide", "harder")
     if p < 1.5 * smallest_p_value(n):
-        return f"none of {n:,} ordinary {things} {one}{more}"
-    if smallest_p_value(n) > alpha:
-        return f"{round(p * (n + 1)) - 1} of {n} ordinary {things} {many}{more} or more so"
+        return f"none of {n:,} familiar {things} is {quality}"
+    if smallest_p_value(n) > ALPHA:
+        return f"{round(p * (n + 1)) - 1} of {n} familiar {things} are {quality} or {more}"
     if p > 0.2:
-        return f"{100 * p:.0f} in 100 ordinary {things} {many}{more} or more so"
-    return f"1 in {in_so_many(p, alpha):,} ordinary {things} {one}{more}"
+        return f"{100 * p:.0f} in 100 familiar {things} are {quality} or {more}"
+    return f"1 in {round_inverse(p):,} familiar {things} is {quality}"
 
 
-def in_so_many(p: float, alpha: float) -> int:
-    """The round number next to 1 / p: 497 is 500."""
+def round_inverse(p: float) -> int:
+    """The round number nearest to 1 / p, on the same side of alpha: 500 for 1/497."""
     power = 1
     while 1 / p >= 100 * power:
         power *= 10
-    numbers = [step * power for step in ROUND]
-    same_side = [n for n in numbers if (1 / n <= alpha) == (p <= alpha)]
+    numbers = [step * power for step in ROUND_NUMBERS]
+    same_side = [n for n in numbers if (1 / n <= ALPHA) == (p <= ALPHA)]
     return min(same_side, key=lambda n: abs(n - 1 / p))

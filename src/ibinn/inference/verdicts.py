@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ibinn._types import Array, Progress
-from ibinn.formats import percent_of
-from ibinn.inference.judge import judge
+from ibinn._types import Floats
+from ibinn.formats import fine_percent
+from ibinn.models.output import Output
 from ibinn.ood.conformal import benjamini_hochberg, warn_if_coarse
 from ibinn.run.trained import Run
 
@@ -20,8 +21,34 @@ Format = Literal["table", "csv", "jsonl"]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One input: its class with its probability, the p-value, and whether it looks like the training data."""
+class FlagRule:
+    """Which inputs of a batch are atypical: p <= alpha; or with fdr, those that Benjamini-Hochberg flags.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ibinn.inference.verdicts import FlagRule
+    >>> p_values = np.array([0.01, 0.04, 0.5])
+    >>> FlagRule(alpha=0.05).flags(p_values).tolist(), FlagRule(fdr=0.05).flags(p_values).tolist()
+    ([True, True, False], [True, False, False])
+    """
+
+    alpha: float = 0.05
+    fdr: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            if value is not None and not 0 < value < 1:
+                raise ValueError(f"{name} is {value} but must lie between 0 and 1")
+
+    def flags(self, p_values: Floats) -> NDArray[np.bool_]:
+        """Whether each input of the batch is atypical, (N,)."""
+        return p_values <= self.alpha if self.fdr is None else benjamini_hochberg(p_values, self.fdr)
+
+
+@dataclass(frozen=True)
+class VerdictRow:
+    """One input: its class and the probability of that class, its p-value and the verdict."""
 
     input: str
     label: str
@@ -31,65 +58,51 @@ class Row:
     log_q_x: float | None
 
 
-def predict(
-    run: Run,
-    names: Sequence[str],
-    raw: Array,
-    alpha: float = 0.05,
-    fdr: float | None = None,
-    batch_size: int = 500,
-    progress: Progress | None = None,
-    log_scale: float = 0.0,
-) -> list[Row]:
-    """A row for each input. Atypical is p <= alpha; with fdr, what Benjamini-Hochberg flags in the whole batch.
+def verdict_rows(
+    run: Run, names: Sequence[str], output: Output[Floats], rule: FlagRule, log_scale: float = 0.0
+) -> list[VerdictRow]:
+    """A row for each input; output is that of `judge`.
 
-    log_scale takes log q(x) to the units that a person knows (see InputForm).
+    log_scale converts log q(x) to the units of the caller's inputs (see InputForm).
     """
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is {alpha} but must lie between 0 and 1")
-    if fdr is not None and not 0 < fdr < 1:
-        raise ValueError(f"fdr is {fdr} but must lie between 0 and 1")
-    warn_if_coarse(len(run.reference.calibration_class), fdr or alpha)
-    judged = judge(run, raw, batch_size, progress)
-    p, log_q_x = judged.p_values[run.reference.headline], judged.log_q_x
-    flagged = p <= alpha if fdr is None else benjamini_hochberg(p, fdr)
-    best = judged.log_q_y.argmax(1)
+    warn_if_coarse(len(run.reference.calibration_class), rule.fdr or rule.alpha)
+    p, log_q_x, predicted = output.p_values[run.reference.headline], output.log_q_x, output.predicted
+    flags = rule.flags(p)
     return [
-        Row(
+        VerdictRow(
             name,
-            run.class_names[best[i]],
-            float(np.exp(judged.log_q_y[i, best[i]])),
+            run.class_names[predicted[i]],
+            float(np.exp(output.log_q_y[i, predicted[i]])),
             float(p[i]),
-            "atypical" if flagged[i] else "typical",
+            "atypical" if flags[i] else "typical",
             None if log_q_x is None or not np.isfinite(log_q_x[i]) else float(log_q_x[i]) + log_scale,
         )
         for i, name in enumerate(names)
     ]
 
 
-def as_text(rows: Sequence[Row], form: Format) -> str:
-    """All rows, with a line for each."""
+def format_rows(rows: Sequence[VerdictRow], form: Format) -> str:
+    """All rows, one per line."""
     if form == "jsonl":
         return "".join(json.dumps(dataclasses.asdict(row), ensure_ascii=False) + "\n" for row in rows)
     return as_csv(rows) if form == "csv" else as_table(rows)
 
 
-def as_csv(rows: Sequence[Row]) -> str:
+def as_csv(rows: Sequence[VerdictRow]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([field.name for field in dataclasses.fields(Row)])
-    for row in rows:
-        writer.writerow(["" if value is None else value for value in dataclasses.astuple(row)])
+    writer.writerow([field.name for field in dataclasses.fields(VerdictRow)])
+    writer.writerows(dataclasses.astuple(row) for row in rows)  # None is written as an empty cell
     return file.getvalue()
 
 
-def as_table(rows: Sequence[Row]) -> str:
-    """For eyes: numbers rounded, columns aligned."""
+def as_table(rows: Sequence[VerdictRow]) -> str:
+    """Numbers rounded, columns aligned."""
     cells = [("input", "class", "probability", "p-value", "verdict")]
     for row in rows:
         p = f"{row.p_value:.4f}" if row.p_value >= 1e-4 else f"{row.p_value:.1e}"
-        cells.append((row.input, row.label, percent_of(row.probability), p, row.verdict))
-    widths = [max(len(line[i]) for line in cells) for i in range(5)]
+        cells.append((row.input, row.label, fine_percent(row.probability), p, row.verdict))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "  ".join(
             text.rjust(width) if i in (2, 3) else text.ljust(width)

@@ -1,4 +1,4 @@
-"""The generative classifier: a flow and a mixture; Bayes' rule does the rest."""
+"""The generative classifier: a flow, a mixture, and Bayes' rule."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +14,33 @@ from ibinn.models.output import Output
 
 
 class GenerativeClassifier(nn.Module):
-    """q(x, y) = w_y N(flow(x); mu_y, I) |det J|. Inputs x are in the flow's own units.
+    """The joint density q(x, y) = w_y N(flow(x); mu_y, I) |det J|.
 
-    Densities and inverses are those of evaluation mode: call eval() first, or batch
-    statistics and dropout enter them.
+    Inputs x are in the flow's own units. Call eval() before computing densities and inverses: in training mode
+    they depend on batch statistics and dropout.
+
+    Parameters
+    ----------
+    flow : Bijection
+        Invertible map from x (B, ...) to z (B, D).
+    mixture : GaussianMixture
+        Class means and weights in the D dimensions of z.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ibinn import GaussianMixture, GenerativeClassifier, dense_flow
+    >>> model = GenerativeClassifier(dense_flow(3, blocks=2, width=8), GaussianMixture(n_classes=4, n_dims=3))
+    >>> model = model.eval()
+    >>> x, y = model.sample(5, y=2)
+    >>> tuple(x.shape), y.tolist()
+    ((5, 3), [2, 2, 2, 2, 2])
+    >>> log_q_y, log_q_x = model(x)
+    >>> tuple(log_q_y.shape), tuple(log_q_x.shape)
+    ((5, 4), (5,))
+    >>> z, log_det = model.encode(x)
+    >>> torch.allclose(model.decode(z), x, atol=1e-4)
+    True
     """
 
     has_density = True
@@ -39,7 +62,7 @@ class GenerativeClassifier(nn.Module):
         return output.log_q_y, output.log_q_x
 
     def output(self, x: Tensor) -> Output[Tensor]:
-        """forward's, and what the OoD scores need beside it."""
+        """log q(y|x), log q(x) and everything else that the OoD scores need."""
         z, log_det = self.encode(x)
         logits, mu = self.mixture.logits(z), full_precision(self.mixture.mu)
         log_sum = logits.logsumexp(1)
@@ -73,19 +96,31 @@ class GenerativeClassifier(nn.Module):
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """n samples x and their labels, in evaluation mode.
+        """Draw samples and their labels, in evaluation mode.
 
-        y: one class, n labels, or None to draw them with the class weights.
-        temperature scales the deviation of z about its mean.
+        Parameters
+        ----------
+        n : int
+            Number of samples.
+        y : int or Tensor of shape (n,), optional
+            One class, or the class of each sample; by default drawn with the class weights.
+        temperature : float
+            Factor of the deviation of z from the class mean; 0 gives the means.
+        generator : torch.Generator, optional
+
+        Returns
+        -------
+        x : Tensor of shape (n, ...)
+        y : Tensor of shape (n,)
         """
         if n < 0:
-            raise ValueError(f"n is {n} but one can draw 0 samples or more")
+            raise ValueError(f"n is {n} but must be 0 or more")
         if y is None:
             labels = self.mixture.sample_labels(n, generator)
         else:
             labels = torch.as_tensor(y, device=self.mixture.mu.device)
             if labels.shape not in ((), (n,)):
-                raise ValueError(f"y has shape {tuple(labels.shape)} but {n} samples need 1 or {n} labels")
+                raise ValueError(f"y has shape {tuple(labels.shape)} but must be one class or {n} labels")
             labels = labels.expand(n)
         with evaluation_mode(self):
             return self.decode(self.mixture.sample(labels, temperature, generator)), labels
@@ -101,7 +136,7 @@ class GenerativeClassifier(nn.Module):
 
     def _check(self, x: Tensor) -> None:
         self._check_dtype(x, "x")
-        # A graph cannot branch on values: an exported model leaves this check to its caller.
+        # A graph cannot branch on values: with an exported model this check is up to the caller.
         if not torch.compiler.is_compiling() and not bool(x.isfinite().all()):
             bad = int((~x.isfinite().flatten(1).all(1)).sum())
             raise ValueError(
@@ -112,7 +147,7 @@ class GenerativeClassifier(nn.Module):
         dtype = self.mixture.mu.dtype
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(
-                f"this model was converted to {dtype} but densities need float32 or better; keep it in "
+                f"this model has dtype {dtype} but densities need float32 or float64; keep it in "
                 f"float32 and run it under torch.autocast"
             )
         if value.dtype != dtype:
@@ -124,7 +159,7 @@ class GenerativeClassifier(nn.Module):
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """eval() for the time of a with-block; then each module goes back to the mode it was in."""
+    """eval() within a with-block; afterwards each module returns to its previous mode."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -8,20 +8,37 @@ import torch
 from torch import Tensor, nn
 
 from ibinn._types import Array, Floats, Progress
-from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
+from ibinn.data.preprocess import Preprocess
 from ibinn.metrics.likelihood import bits_per_dim, bits_per_dim_plugin
-from ibinn.models.classifier import evaluation_mode
+from ibinn.models.classifier import GenerativeClassifier, evaluation_mode
 from ibinn.models.methods import Classifier
 from ibinn.models.output import Output, concatenated, to_arrays
-
-Preprocess = ImagePreprocess | TablePreprocess
 
 
 class Pipeline(nn.Module):
     """A preprocessing and the model behind it.
 
-    Noise is part of the model's inputs. Where an answer must not change from call to call, every input gets
-    the same draw of it, number `draw` = 0, 1, ...; Gaussian noise is left out.
+    Noise is part of the model's inputs. To make outputs reproducible, all inputs get the same draw of uniform
+    noise, number `draw` = 0, 1, ..., and no Gaussian noise.
+
+    Parameters
+    ----------
+    preprocess : ImagePreprocess or TablePreprocess
+    model : GenerativeClassifier or SoftmaxClassifier
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ibinn import Chain, GaussianMixture, GenerativeClassifier
+    >>> from ibinn.data.preprocess import TablePreprocess
+    >>> from ibinn.models.pipeline import Pipeline
+    >>> mixture = GaussianMixture(n_classes=2, n_dims=2)
+    >>> pipeline = Pipeline(TablePreprocess([0, 0], [1, 1]), GenerativeClassifier(Chain(), mixture))
+    >>> output = pipeline.predict(np.zeros((3, 2)))
+    >>> output.log_q_y.round(3).tolist()[0]
+    [-0.693, -0.693]
+    >>> output.log_q_x.shape
+    (3,)
     """
 
     def __init__(self, preprocess: Preprocess, model: Classifier) -> None:
@@ -36,6 +53,16 @@ class Pipeline(nn.Module):
     def device(self) -> torch.device:
         return self.preprocess.mean.device
 
+    @property
+    def generative(self) -> GenerativeClassifier:
+        """The model as a generative classifier; ValueError where model.has_density is False."""
+        if not isinstance(self.model, GenerativeClassifier):
+            raise ValueError(
+                f"a {type(self.model).__name__} has no density and no class means in latent space; use an ibinn, "
+                f"class-nll or class-nll-fixed model"
+            )
+        return self.model
+
     def normalised(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x in pixel units -> v for the model, and log|det dv/dx| (B,)."""
         v, log_det = self.preprocess(x)
@@ -47,12 +74,15 @@ class Pipeline(nn.Module):
         return self.normalised(x + self.preprocess.fixed_noise(draw).to(x))
 
     def noisy(self, raw: Array | Tensor, generator: torch.Generator) -> Tensor:
-        """raw (B, ...) -> v, each input with a noise of its own, as in training."""
+        """raw (B, ...) -> v, with separate noise for each input, as in training."""
         return self.normalised(self.preprocess.add_noise(self.preprocess.to_units(raw), generator))[0]
 
     def forward(self, raw: Array | Tensor, draw: int = 0) -> Output[Tensor]:
         """The model's output for raw (B, ...), log q(x) in raw units."""
-        v, log_det = self.prepared(raw, draw)
+        return self.output(*self.prepared(raw, draw))
+
+    def output(self, v: Tensor, log_det: Tensor) -> Output[Tensor]:
+        """The model's output for v (B, ...), with log q(x) in raw units; log_det is that of the preprocessing."""
         output: Output[Tensor] = self.model.output(v)
         if output.log_q_x is None:
             return output
@@ -78,29 +108,31 @@ class Pipeline(nn.Module):
 
     @torch.no_grad()
     def noisy_log_q_x(self, raw: Array, batch_size: int = 500, seed: int = 0) -> Floats:
-        """log q(x + E) (N,) in raw units, Gaussian noise drawn for each input, whatever the batches."""
-        preprocess, values, rng = self.preprocess, [], np.random.default_rng(seed)
-        assert isinstance(preprocess, ImagePreprocess)
+        """log q(x + E) (N,) in raw units, with Gaussian noise per input that does not depend on batch_size."""
+        values, rng = [], np.random.default_rng(seed)
         with evaluation_mode(self):
             for _, chunk in chunks(raw, batch_size):
-                x = preprocess.to_units(chunk)
+                x = self.preprocess.to_units(chunk)
                 eps = torch.from_numpy(rng.standard_normal(tuple(x.shape)))
-                v, log_det = self.normalised(x + preprocess.sigma * eps.to(x))
-                log_q_v = self.model.output(v).log_q_x
-                assert log_q_v is not None
-                values.append((log_q_v + log_det + preprocess.log_scale).cpu().double().numpy())
+                output = self.output(*self.normalised(x + self.preprocess.sigma * eps.to(x)))
+                assert output.log_q_x is not None
+                values.append(output.log_q_x.cpu().double().numpy())
         return np.concatenate(values)
 
     def bits_per_dim(self, log_q_x: Floats) -> Floats | None:
-        """Of images, (N,): a bound with uniform noise, the plug-in value with Gaussian noise. None for tables."""
-        if not isinstance(self.preprocess, ImagePreprocess):
+        """Bits per dimension of images, (N,); None for tables.
+
+        An upper bound with uniform noise, the plug-in value with Gaussian noise.
+        """
+        preprocess = self.preprocess
+        if preprocess.levels is None:
             return None
-        if self.preprocess.noise == "gaussian":
-            sigma = self.preprocess.sigma * self.preprocess.levels
-            return bits_per_dim_plugin(log_q_x, self.preprocess.n_dims, sigma)
-        return bits_per_dim(log_q_x, self.preprocess.n_dims)
+        if preprocess.noise == "gaussian":
+            return bits_per_dim_plugin(log_q_x, preprocess.n_dims, preprocess.sigma * preprocess.levels)
+        return bits_per_dim(log_q_x, preprocess.n_dims)
 
 
 def chunks(raw: Array, size: int) -> Iterator[tuple[int, Array]]:
+    """Slices of raw of at most `size` inputs, each with its start."""
     for start in range(0, len(raw), size):
         yield start, raw[start : start + size]

@@ -1,60 +1,92 @@
-"""How long is a lossless code of an image: a measure of how complex it is, whatever a model thinks.
+"""The length of a lossless code of an image: how complex the image is, independent of any model.
 
 The code is that of an adaptive arithmetic coder. Each pixel is predicted from its neighbours to the left and above
-(the median predictor of JPEG-LS); what is left, modulo the levels, is coded with the counts so far among pixels in
-the same context, the context being how much those neighbours differ. Its length has a closed form, so nothing has
-to be coded, and it is the same on every machine.
+(the median predictor of JPEG-LS). The residual, modulo the levels, is coded with the counts so far among pixels in
+the same context: how much those neighbours differ. The length has a closed form, so nothing is actually coded, and
+it is the same on every machine.
 """
 
+import functools
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-STEPS = np.array([1, 1 / 64, 1 / 16, 1 / 4])  # of the contexts: 1 level, then shares of all levels
+from ibinn._types import Array, Floats
 
-
-def code_lengths(images: NDArray[Any], levels: int) -> NDArray[np.float64]:
-    """In nats, (N,), of images (N, H, W, C) of `levels` values with C = 1 or 3."""
-    lengths = [lengths_of(images[i : i + 200], levels) for i in range(0, len(images), 200)]
-    return np.concatenate([np.zeros(0), *lengths])
-
-
-def lengths_of(images: NDArray[Any], levels: int) -> NDArray[np.float64]:
-    w = images.astype(np.int64)
-    if w.shape[3] == 3:  # red and blue beside green, which they resemble
-        w = np.stack(
-            [w[..., 1], (w[..., 0] - w[..., 1]) % levels, (w[..., 2] - w[..., 1]) % levels], axis=3
-        )
-    residual, context = residuals(w, levels)
-    n, _, _, n_channels = w.shape
-    n_contexts = (len(STEPS) + 1) * n_channels
-    cell = ((np.arange(n)[:, None, None, None] * n_contexts + context) * levels + residual).ravel()
-    counts = np.bincount(cell, minlength=n * n_contexts * levels).reshape(n, n_contexts, levels)
-    return np.asarray(dirichlet_lengths(counts).sum(1))
+STEPS = (1 / 64, 1 / 16, 1 / 4)  # where contexts begin, as shares of the levels; before them 0 and 1 level
+N_CONTEXTS = len(STEPS) + 2
 
 
-def residuals(w: NDArray[np.int64], levels: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What the prediction leaves, modulo levels, and the context, both like w (N, H, W, C)."""
-    frame = np.pad(w, ((0, 0), (1, 0), (1, 0), (0, 0)))
-    left, above, corner = frame[:, 1:, :-1], frame[:, :-1, 1:], frame[:, :-1, :-1]
-    low, high = np.minimum(left, above), np.maximum(left, above)
-    predicted = np.where(corner >= high, low, np.where(corner <= low, high, left + above - corner))
-    change = np.abs(left - corner) + np.abs(above - corner)
-    edges = np.maximum(1, np.sort(STEPS[1:] * levels))
-    context = np.searchsorted(np.append(1, edges), change, side="right")
-    channel = np.arange(w.shape[3]) * (len(STEPS) + 1)
-    return (w - predicted) % levels, context + channel
+def code_lengths(images: Array, levels: int) -> Floats:
+    """The length of a lossless code of each image.
 
+    Parameters
+    ----------
+    images : array of integers, shape (N, H, W, C)
+        Values 0 to levels - 1, with C = 1 or 3.
+    levels : int
+        Number of values of a pixel.
 
-def dirichlet_lengths(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """-log of the probability that an adaptive coder gives symbols with these counts, (..., L) -> (...).
+    Returns
+    -------
+    array of shape (N,)
+        In nats.
 
-    A symbol seen k times among n so far gets (k + 1/L) / (n + 1).
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ibinn.ood.complexity import code_lengths
+    >>> black = np.zeros((1, 8, 8, 1), np.uint8)
+    >>> noise = np.random.default_rng(0).integers(256, size=(1, 8, 8, 1))
+    >>> code_lengths(black, 256).round(1).tolist(), code_lengths(noise, 256).round(1).tolist()
+    ([9.7], [506.1])
     """
-    share = 1 / counts.shape[-1]
-    most = int(counts.sum(-1).max(initial=0)) + 1
-    log_gamma = np.array([math.lgamma(k + share) - math.lgamma(share) for k in range(most)])
-    log_factorial = np.array([math.lgamma(n + 1) for n in range(most)])
-    return np.asarray(log_factorial[counts.sum(-1)] - log_gamma[counts].sum(-1))
+    parts = [code_length(torch.tensor(images[i : i + 200]), levels) for i in range(0, len(images), 200)]
+    return np.concatenate([np.zeros(0), *parts])
+
+
+def code_length(images: Tensor, levels: int) -> Tensor:
+    """`code_lengths` of a batch, in operations that ONNX has: (N, H, W, C) -> (N,), in float64."""
+    w = images.int()
+    if w.shape[3] == 3:  # red and blue relative to green, which they resemble
+        red, green, blue = w.unbind(3)
+        w = torch.stack([green, (red - green) % levels, (blue - green) % levels], 3)
+    log_gamma, log_factorial = map(torch.from_numpy, log_gammas(w.shape[1] * w.shape[2], levels))
+    counts = context_counts(*residuals(w, levels), levels)
+    return (log_factorial[counts.sum(2)] - log_gamma[counts].sum(2)).sum(1)
+
+
+def residuals(w: Tensor, levels: int) -> tuple[Tensor, Tensor]:
+    """The residual of the prediction, modulo levels, and the context, both like w (N, H, W, C)."""
+    frame = F.pad(w, (0, 0, 1, 0, 1, 0))
+    left, above, corner = frame[:, 1:, :-1], frame[:, :-1, 1:], frame[:, :-1, :-1]
+    low, high = torch.minimum(left, above), torch.maximum(left, above)
+    between = torch.where(corner <= low, high, left + above - corner)
+    predicted = torch.where(corner >= high, low, between)
+    change = (left - corner).abs() + (above - corner).abs()
+    context = sum((change >= max(1, math.ceil(step * levels))).int() for step in (0, *STEPS))
+    return (w - predicted) % levels, context + N_CONTEXTS * torch.arange(w.shape[3], dtype=torch.int32)
+
+
+def context_counts(residual: Tensor, context: Tensor, levels: int) -> Tensor:
+    """How often each residual occurs in each context, (N, contexts of all channels, levels)."""
+    n_contexts = N_CONTEXTS * residual.shape[3]
+    cell = (context * levels + residual).flatten(1).long()
+    zeros = cell.new_zeros(cell.shape[0], n_contexts * levels)
+    return zeros.scatter_add(1, cell, torch.ones_like(cell)).reshape(-1, n_contexts, levels)
+
+
+@functools.cache
+def log_gammas(n: int, levels: int) -> tuple[Floats, Floats]:
+    """log(Gamma(k + 1/levels) / Gamma(1/levels)) and log(k!) for k = 0 to n.
+
+    An adaptive coder gives a symbol that occurred k times among n so far the probability (k + 1/levels) / (n + 1).
+    So n symbols, of which k_i are symbol i, cost log(n!) - sum_i log(Gamma(k_i + 1/levels) / Gamma(1/levels)).
+    """
+    share = 1 / levels
+    log_gamma = [math.lgamma(k + share) - math.lgamma(share) for k in range(n + 1)]
+    log_factorial = [math.lgamma(k + 1) for k in range(n + 1)]
+    return np.array(log_gamma), np.array(log_factorial)

@@ -1,39 +1,52 @@
-"""How strange is an input: scores, higher = stranger, all in one table.
+"""OoD scores: how strange an input is, higher = stranger. One table, `SCORES`.
 
-Three separate splits: what a score is measured against, such as the centre h of the typicality, comes from the
-validation split; the p-values from the calibration split, which nothing else may touch (see conformal.py); the
-inputs that are judged from neither.
+Three splits stay separate. The constants of the scores, such as the centre h of the typicality, come from the
+validation split; the p-values from the calibration split, which is used for nothing else (see conformal.py); the
+inputs to judge belong to neither.
+
+The scores are written once, in torch operations in float64 that ONNX has too: `ood_scores` and `p_values` apply
+them to arrays, and the exported graph holds the same operations.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
 
-from ibinn._types import Array, Floats, Progress
-from ibinn.metrics.classification import entropy
-from ibinn.models.output import Output
+from ibinn._types import Array, Floats, Labels, Progress
+from ibinn.models.output import Output, to_tensors
 from ibinn.models.pipeline import Pipeline
 from ibinn.ood.complexity import code_lengths
-from ibinn.ood.conformal import conformal_p_values
+from ibinn.ood.conformal import conformal_p_values, mondrian_p_values, p_values_among
 
 ROUNDING = 1e-9  # of a score: relative, and absolute below 1
-
-
-TIE = 1e-3  # less than any two ranks differ in Fisher's statistic, of a usual number of samples
-
-
+TIE = 1e-3  # less than the difference in Fisher's statistic between any two ranks, for usual numbers of samples
 PARTS = ("typicality", "class_typicality", "complexity")  # of the combined score
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What inputs are measured against.
+    """Constants and held-out scores that inputs are compared with.
 
-    From the validation split: h, the mean of -log q(x) / D; shell, that of |z - mu|^2 / D; parts, the sorted
-    scores that `combined` ranks among. From the calibration split: its scores, its likeliest classes, and
-    label_scores, 1 - q(y|x) of its true classes.
+    Attributes
+    ----------
+    n_dims : int
+        Number of dimensions D of an input.
+    h : float or None
+        Mean of -log q(x) / D over the validation split; None without a finite density.
+    shell : float or None
+        Mean of |z - mu|^2 / D over the validation split, to the mean of the most probable class; None likewise.
+    parts : dict of arrays
+        Sorted scores of the validation split, by part of the combined score.
+    calibration : dict of arrays
+        Scores of the calibration split, by score.
+    calibration_class : array of shape (n,)
+        Predicted classes of the calibration split.
+    label_scores : array of shape (n,)
+        1 - q(y|x) of the true classes of the calibration split.
     """
 
     n_dims: int
@@ -41,78 +54,68 @@ class Reference:
     shell: float | None
     parts: Mapping[str, Floats]
     calibration: Mapping[str, Floats]
-    calibration_class: NDArray[np.int64]
+    calibration_class: Labels
     label_scores: Floats
 
     @property
     def headline(self) -> str:
-        """The score named beforehand: combined, or without a density the entropy."""
+        """The main score, named in advance: combined, or the entropy without a density."""
         return "combined" if "combined" in self.calibration else "entropy"
 
 
 def fit_reference(
-    validation: Output[Floats], calibration: Output[Floats], n_dims: int, y_calibration: NDArray[np.int64]
+    validation: Output[Floats], calibration: Output[Floats], n_dims: int, y_calibration: Labels
 ) -> Reference:
-    """h, shell and ranks from the validation split, then scores of the calibration split.
+    """The reference from outputs for the validation and the calibration split.
 
-    Where a density is not finite on the validation split, all that needs one is left out.
+    Scores that need a density are left out if it is not finite on the validation split.
+
+    Parameters
+    ----------
+    validation, calibration : Output
+        From `observe`.
+    n_dims : int
+        Number of dimensions of an input.
+    y_calibration : array of shape (n,)
+        True classes of the calibration split.
+
+    Returns
+    -------
+    Reference
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ibinn.models.output import Output
+    >>> from ibinn.ood.scores import fit_reference, ood_scores, p_values
+    >>> def output(nll):
+    ...     return Output(np.log([[0.9, 0.1]] * len(nll)), np.zeros(len(nll)), log_q_x=-np.array(nll))
+    >>> reference = fit_reference(output([2.0, 4.0]), output([1.0, 3.0, 4.0]), 2, np.array([0, 0, 1]))
+    >>> reference.h
+    1.5
+    >>> scores = ood_scores(output([3.0, 20.0]), reference)
+    >>> scores["typicality"].tolist()
+    [0.0, 8.5]
+    >>> p_values(scores, reference.calibration)["typicality"].tolist()
+    [1.0, 0.25]
     """
     h = shell = None
-    called = calibration.log_q_y.argmax(1)
     if validation.log_q_x is not None and np.isfinite(validation.log_q_x).all():
         h = typical_entropy(validation.log_q_x, n_dims)
     if validation.sq_distance is not None and np.isfinite(validation.sq_distance).all():
         shell = float(validation.sq_distance.mean()) / n_dims
     true = np.take_along_axis(calibration.log_q_y, y_calibration[:, None], axis=1)[:, 0]
     label_scores = np.where(np.isnan(true), 1.0, -np.expm1(true))
-    bare = Reference(n_dims, h, shell, {}, {}, called, label_scores)
-    values = ood_scores(validation, bare)
-    ranked = replace(bare, parts={name: np.sort(values[name]) for name in PARTS if name in values})
-    return replace(ranked, calibration=ood_scores(calibration, ranked))
-
-
-def observe(
-    pipeline: Pipeline,
-    raw: Array,
-    batch_size: int = 500,
-    progress: Progress | None = None,
-    with_z: bool = False,
-) -> Output[Floats]:
-    """The output of a pipeline for raw (N, ...), with all that the scores need."""
-    output, levels = pipeline.predict(raw, 0, batch_size, progress, with_z), pipeline.preprocess.levels
-    return output if levels is None else replace(output, code_length=code_lengths(raw, levels))
-
-
-def ood_scores(output: Output[Floats], reference: Reference) -> dict[str, Floats]:
-    """Every score that the output allows, (N,) each; an input without a number is the strangest."""
-    values = {name: score(output, reference) for name, score in SCORES.items()}
-    return {
-        name: np.where(np.isnan(value), np.inf, value)
-        for name, value in values.items()
-        if value is not None
-    }
-
-
-def p_values(scores: Mapping[str, Floats], reference: Reference) -> dict[str, Floats]:
-    """The conformal p-value of each score, (N,) each."""
-    return {
-        name: conformal_p_values(hardly_less(values), reference.calibration[name])
-        for name, values in scores.items()
-    }
-
-
-def hardly_less(scores: Floats) -> Floats:
-    """The scores less what rounding may have added: inputs that equal a calibration input then tie with it.
-
-    Else their ranks could depend on the batch that they are computed in. It can only raise a p-value.
-    """
-    return scores - np.where(np.isfinite(scores), ROUNDING * np.maximum(1, np.abs(scores)), 0)
+    reference = Reference(n_dims, h, shell, {}, {}, calibration.predicted, label_scores)
+    values = ood_scores(validation, reference)
+    reference = replace(reference, parts={name: np.sort(values[name]) for name in PARTS if name in values})
+    return replace(reference, calibration=ood_scores(calibration, reference))
 
 
 def typical_entropy(log_q_x_validation: ArrayLike, n_dims: int) -> float:
     """h, the mean of -log q(x) / D over the validation split, in nats per dimension.
 
-    Not over the calibration split: its scores would be too small, and the p-values with them.
+    Not over the calibration split: its scores, and with them the p-values, would be too small.
     """
     log_q_x = np.asarray(log_q_x_validation, dtype=np.float64)
     n_bad = int(np.count_nonzero(~np.isfinite(log_q_x)))
@@ -124,78 +127,141 @@ def typical_entropy(log_q_x_validation: ArrayLike, n_dims: int) -> float:
     return -float(log_q_x.mean()) / n_dims
 
 
-def typicality(log_q_x: ArrayLike, n_dims: int, h: float) -> NDArray[np.float64]:
-    """|-log q(x) / D - h|, (N,), in nats per dimension; h from `typical_entropy`, in the same units."""
-    return np.abs(-np.asarray(log_q_x, dtype=np.float64) / n_dims - h)
+def observe(
+    pipeline: Pipeline,
+    raw: Array,
+    batch_size: int = 500,
+    progress: Progress | None = None,
+    with_z: bool = False,
+) -> Output[Floats]:
+    """The output of a pipeline for raw (N, ...), with everything that the scores need."""
+    output, levels = pipeline.predict(raw, 0, batch_size, progress, with_z), pipeline.preprocess.levels
+    return output if levels is None else replace(output, code_length=code_lengths(raw, levels))
 
 
-def nll_score(output: Output[Floats], reference: Reference) -> Floats | None:
+def ood_scores(output: Output[Floats], reference: Reference) -> dict[str, Floats]:
+    """Every score of `SCORES` that the output allows, (N,) each; inf where the output is NaN."""
+    tensors = to_tensors(output)
+    values = {name: score(tensors, reference) for name, score in SCORES.items()}
+    return {name: nan_to_inf(value).numpy() for name, value in values.items() if value is not None}
+
+
+def p_values(scores: Mapping[str, Floats], calibration: Mapping[str, Floats]) -> dict[str, Floats]:
+    """The conformal p-value of each score among those of the calibration split, (N,) each."""
+    return {
+        name: conformal_p_values(without_rounding(values), calibration[name])
+        for name, values in scores.items()
+    }
+
+
+def class_p_values(output: Output[Floats], reference: Reference) -> Floats:
+    """p-values of the headline score among the calibration inputs of the same predicted class, (N,).
+
+    output is that of `judge`. p is 1 for a class that was predicted for no calibration input.
+    """
+    scores = without_rounding(output.scores[reference.headline])
+    calibration = reference.calibration[reference.headline]
+    return mondrian_p_values(scores, output.predicted, calibration, reference.calibration_class)
+
+
+def without_rounding(scores: Floats) -> Floats:
+    """`hardly_less` of an array."""
+    return hardly_less(torch.from_numpy(scores)).numpy()
+
+
+def headline_p_value(output: Output[Tensor], is_valid: Tensor, reference: Reference) -> Tensor:
+    """The p-value of the headline score, (N,), for the exported graph; the smallest where is_valid is False."""
+    score = SCORES[reference.headline](output, reference)
+    assert score is not None
+    score = torch.where(is_valid, nan_to_inf(score), torch.inf)
+    calibration = np.sort(reference.calibration[reference.headline])
+    return p_values_among(hardly_less(score), torch.from_numpy(calibration))
+
+
+def hardly_less(scores: Tensor) -> Tensor:
+    """The scores minus what rounding may have added, so that inputs that equal a calibration input tie with it.
+
+    Otherwise their ranks could depend on the batch in which they are computed. This can only raise a p-value.
+    """
+    return scores - torch.where(scores.isfinite(), ROUNDING * scores.abs().clamp_min(1), 0.0)
+
+
+def nan_to_inf(scores: Tensor) -> Tensor:
+    """NaN counts as the strangest."""
+    return torch.where(scores.isnan(), torch.inf, scores)
+
+
+def nll_score(output: Output[Tensor], reference: Reference) -> Tensor | None:
     """-log q(x) / D, one-sided."""
     return None if reference.h is None or output.log_q_x is None else -output.log_q_x / reference.n_dims
 
 
-def typicality_score(output: Output[Floats], reference: Reference) -> Floats | None:
-    """|-log q(x) / D - h|: the paper's."""
-    if reference.h is None or output.log_q_x is None:
-        return None
-    return typicality(output.log_q_x, reference.n_dims, reference.h)
+def typicality_score(output: Output[Tensor], reference: Reference) -> Tensor | None:
+    """|-log q(x) / D - h|: the paper's score."""
+    nll = nll_score(output, reference)
+    return None if nll is None or reference.h is None else (nll - reference.h).abs()
 
 
-def class_typicality_score(output: Output[Floats], reference: Reference) -> Floats | None:
-    """||z - mu|^2 / D - shell|, mu of the likeliest class: how far from the shell where its members lie."""
+def class_typicality_score(output: Output[Tensor], reference: Reference) -> Tensor | None:
+    """||z - mu|^2 / D - shell|: the distance from the shell around mu on which members of the class lie."""
     if reference.shell is None or output.sq_distance is None:
         return None
-    return np.abs(output.sq_distance / reference.n_dims - reference.shell)
+    return (output.sq_distance / reference.n_dims - reference.shell).abs()
 
 
-def complexity_score(output: Output[Floats], reference: Reference) -> Floats | None:
-    """(-log q(x) - length of a lossless code) / D: plain images are likely anyway (Serra et al. 2020)."""
+def complexity_score(output: Output[Tensor], reference: Reference) -> Tensor | None:
+    """(-log q(x) - length of a lossless code) / D: simple images are likely anyway (Serra et al. 2020)."""
     nll = nll_score(output, reference)
     if nll is None or output.code_length is None:
         return None
     return nll - output.code_length / reference.n_dims
 
 
-def combined_score(output: Output[Floats], reference: Reference) -> Floats | None:
-    """-2 sum_j log p_j (Fisher), p_j the rank of each part among the validation split's.
+def combined_score(output: Output[Tensor], reference: Reference) -> Tensor | None:
+    """-2 sum_j log p_j (Fisher), p_j the p-value of each part among the validation split.
 
-    Inputs beyond all of those would tie: how far beyond decides among equals.
+    Inputs beyond all of the validation split would tie; the distance beyond it decides between them.
     """
     if not reference.parts:
         return None
-    fisher, far = [], []
+    fisher, excess = [], []
     for name, validation in reference.parts.items():
-        values = SCORES[name](output, reference)
-        assert values is not None
-        values = np.where(np.isnan(values), np.inf, values)
-        fisher.append(-2 * np.log(conformal_p_values(hardly_less(values), validation)))
-        far.append(beyond(values, validation))
+        score = SCORES[name](output, reference)
+        assert score is not None
+        score, n = nan_to_inf(score), len(validation)
+        # From a table of all ranks: a vectorised log may differ in the last bit between equal p-values.
+        table = torch.from_numpy(-2 * np.log(np.arange(n + 1, 0, -1) / (n + 1)))
+        fisher.append(table[torch.bucketize(hardly_less(score), torch.from_numpy(validation))])
+        excess.append(beyond(score, validation))
     # Sorted, so that no rounding depends on the order of the parts, which files do not keep.
-    return np.asarray(np.sum(np.sort(fisher, axis=0), axis=0) + TIE * np.mean(np.sort(far, axis=0), axis=0))
+    fisher_sum = torch.stack(fisher).sort(0).values.sum(0)
+    return fisher_sum + TIE * torch.stack(excess).sort(0).values.mean(0)
 
 
-def beyond(values: Floats, validation: Floats) -> Floats:
+def beyond(scores: Tensor, validation: Floats) -> Tensor:
     """0 up to the highest of the sorted validation scores, then rising to 1 with the distance from it."""
-    scale = validation[-1] - validation[len(validation) // 2] or 1.0
-    excess = np.maximum(values - validation[-1], 0) / scale
-    return np.asarray(1 - 1 / (1 + excess))
+    highest = float(validation[-1])
+    scale = highest - float(validation[len(validation) // 2]) or 1.0
+    return 1 - 1 / (1 + (scores - highest).clamp_min(0) / scale)
 
 
-def entropy_score(output: Output[Floats], reference: Reference) -> Floats:
-    return entropy(output.log_q_y)
+def entropy_score(output: Output[Tensor], reference: Reference) -> Tensor:
+    """H(Y|x), in nats; no term of the sum is positive."""
+    q = output.log_q_y.exp()
+    return (q * torch.where(q > 0, output.log_q_y, 0.0)).sum(1).abs()
 
 
-def max_softmax_score(output: Output[Floats], reference: Reference) -> Floats:
+def max_softmax_score(output: Output[Tensor], reference: Reference) -> Tensor:
     """1 - max_y q(y|x)."""
-    return np.asarray(-np.expm1(output.log_q_y.max(1)))
+    return -torch.expm1(output.log_q_y.amax(1))
 
 
-def energy_score(output: Output[Floats], reference: Reference) -> Floats:
+def energy_score(output: Output[Tensor], reference: Reference) -> Tensor:
     """-logsumexp of the logits (Liu et al. 2020)."""
     return output.energy
 
 
-SCORES: dict[str, Callable[[Output[Floats], Reference], Floats | None]] = {
+SCORES: dict[str, Callable[[Output[Tensor], Reference], Tensor | None]] = {
     "typicality": typicality_score,
     "nll": nll_score,
     "class_typicality": class_typicality_score,

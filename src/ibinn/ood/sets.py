@@ -1,7 +1,7 @@
-"""Sets of images that a model should find strange, in the inliers' shape and levels, each from a seed.
+"""Out-of-distribution sets, in the shape and levels of the inliers, each determined by a seed.
 
 Images are unsigned integers (N, H, W, C) with C = 1 or 3 and values 0 to levels - 1. The maps work on
-unit values w / (levels - 1), 0 to 1, and round and clip on the way back. Two tables hold the sets:
+unit values w / (levels - 1), 0 to 1, then round and clip. Two tables hold the sets:
 
     OOD_SETS[name](images, levels, seed)           made from the inliers
     OOD_FILES[name](path, shape, levels, seed, n)  read from Parquet in Hugging Face image form
@@ -28,17 +28,11 @@ from ibinn.data.parquet import image_column, parquet_folder, parquet_rows, parqu
 from ibinn.data.tables import read_table, rows_by_name
 
 Images = NDArray[Any]  # (N, H, W, C), uint8 or uint16
-
-
 Unit = NDArray[np.floating[Any]]  # the same in [0, 1], until a map leaves that range
-
-
-Shape = tuple[int, int, int]  # height, width, channels
+ImageShape = tuple[int, int, int]  # height, width, channels
 
 PIVOT, ANGLE = 0.5, 0.3 * np.pi
-
-
-AMPLITUDE = 0.026  # of a standard deviation of 0.026 / sqrt(3) = 0.015
+AMPLITUDE = 0.026  # a standard deviation of 0.026 / sqrt(3) = 0.015
 
 
 def ood_set(
@@ -49,9 +43,36 @@ def ood_set(
     data_dir: Path | None = None,
     n: int | None = None,
 ) -> Images:
-    """A set for inliers `images`: by its name, or any data set of images by name or path.
+    """An out-of-distribution set for inliers.
 
-    n: at most so many of them; made from the first n inliers, or drawn by the seed.
+    Parameters
+    ----------
+    name : str
+        A key of `OOD_SETS` or `OOD_FILES`, or any data set of images by name or path.
+    images : array of shape (N, H, W, C)
+        The inliers, uint8 or uint16.
+    levels : int
+        Number of values of a pixel.
+    seed : int
+        Determines the set.
+    data_dir : Path, optional
+        Where to look for files first.
+    n : int, optional
+        Maximum number of images: made from the first n inliers, or drawn by the seed.
+
+    Returns
+    -------
+    array of shape (n, H, W, C)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ibinn.ood.sets import ood_set
+    >>> images = np.arange(16, dtype=np.uint8).reshape(1, 4, 4, 1)
+    >>> ood_set("inverted", images, levels=16)[0, 0, :, 0].tolist()
+    [15, 14, 13, 12]
+    >>> ood_set("rotation", images, levels=16)[0, 0, :, 0].tolist()
+    [3, 7, 11, 15]
     """
     if name in OOD_SETS:
         return OOD_SETS[name](images[:n], levels, seed)
@@ -61,8 +82,8 @@ def ood_set(
         if file is None:
             places = ", ".join(str(folder) for folder in search_folders(data_dir))
             raise DataError(
-                f"no Parquet file for {name} was found in {places}; put one called {name}.parquet there "
-                "(docs/data.md tells how to make it)"
+                f"there is no Parquet file for {name} in {places}; put one called {name}.parquet there "
+                "(docs/data.md shows how to make it)"
             )
         total = sum(pq.ParquetFile(f).metadata.num_rows for f in parquet_files(file))
         return OOD_FILES[name](file, shape, levels, seed, None if n is None else min(n, total))
@@ -70,22 +91,23 @@ def ood_set(
 
 
 def any_images(
-    name: str, shape: Shape, levels: int, seed: int, data_dir: Path | None, n: int | None
+    name: str, shape: ImageShape, levels: int, seed: int, data_dir: Path | None, n: int | None
 ) -> Images:
-    """n images, or all, of a known set, a folder of images or a file, whether they are labelled or not."""
+    """n images, or all, of a known set, a folder of images or a file, labelled or not."""
     rng, path = np.random.default_rng(seed), Path(name)
     if name not in KNOWN and path.is_dir() and parquet_folder(path) is None:
         files = image_files(path)
         if not files:
-            raise DataError(f"{path} holds no images; give a folder with some, in sub-folders or not")
-        chosen = [files[i] for i in np.sort(rng.permutation(len(files))[:n])]
+            raise DataError(f"{path} holds no images; give a folder with images, in sub-folders or not")
         mode = "L" if shape[2] == 1 else "RGB"
-        pictures = (np.asarray(open_image(file, str(file)).convert(mode)) for file in chosen)
-        like = [as_inlier_like(p.reshape(1, *p.shape[:2], -1), shape, levels) for p in pictures]
-        return np.concatenate(like)
+        fitted = []
+        for i in np.sort(rng.permutation(len(files))[:n]):
+            pixels = np.asarray(open_image(files[i], str(files[i])).convert(mode))
+            fitted.append(as_inlier_like(pixels.reshape(1, *pixels.shape[:2], -1), shape, levels))
+        return np.concatenate(fitted)
     data = load(name, data_dir, labelled=False)
     if data.levels is None:
-        raise DataError(f"{name} is a table and cannot stand beside images; choose a set of images")
+        raise DataError(f"{name} is a table but the inliers are images; choose a set of images")
     part = data.train if data.test is None else data.test
     rows = np.sort(rng.permutation(len(part))[:n])
     return as_inlier_like(part.x[rows], shape, levels, data.levels)
@@ -99,9 +121,9 @@ def ood_rows(
     data_dir: Path | None = None,
     target: str | None = None,
 ) -> NDArray[Any]:
-    """A set for a table's rows (N, D): "permuted", or a file with the same columns, with or without the classes.
+    """An OoD set for a table's rows (N, D): "permuted", or a file with the same columns, with or without classes.
 
-    The columns of a table are matched by name; a category that the inliers do not have is none of theirs.
+    Columns are matched by name; a category that the inliers do not have counts as none of theirs.
     """
     if name == "permuted":
         return permuted(rows, seed)
@@ -112,31 +134,31 @@ def ood_rows(
     part = data.train if data.test is None else data.test
     if data.levels is not None or part.x.shape[1] != rows.shape[1]:
         raise DataError(
-            f"{name} is no table of {rows.shape[1]} columns beside the classes; give one that is"
+            f"{name} is not a table with {rows.shape[1]} columns beside the classes; give such a table"
         )
     return part.x
 
 
 def permuted(rows: NDArray[Any], seed: int) -> NDArray[Any]:
-    """Each column in an order of its own: the same values, but nothing goes together any more."""
+    """Each column permuted on its own: the same values, but independent of each other."""
     rng = np.random.default_rng(seed)
     return np.stack([rng.permutation(column) for column in rows.T], axis=1)
 
 
 def usual_sets(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Which sets stand beside inliers of this name and shape: the paper's for colour, its like for grey."""
+    """The default sets for inliers of this name and shape: the paper's for colour, similar ones for grey."""
     if len(shape) == 1:
         return ("permuted",)
     if shape[2] == 3:
         return ("rgb_rotation", "quickdraw", "noise", "imagenet", "jpeg")
-    if max(shape[:2]) <= 16:  # too small for what other sets show
+    if max(shape[:2]) <= 16:  # too small for the content of other sets
         return ("rotation", "noise", "inverted", "flipped")
     other = "fashion_mnist" if name == "mnist" else "mnist"
     return ("rotation", "noise", "inverted", other, "quickdraw")
 
 
 def find_file(name: str, data_dir: Path | None) -> Path | None:
-    """A Parquet file or folder whose name holds the set's, in the usual places or their folder ood."""
+    """A Parquet file or folder whose name contains the set's, in the data folders or their sub-folder ood."""
     for root in search_folders(data_dir):
         for folder in (root, root / "ood"):
             for path in sorted(folder.glob(f"*{name}*")):
@@ -146,13 +168,13 @@ def find_file(name: str, data_dir: Path | None) -> Path | None:
 
 
 def rgb_rotation(images: Images, levels: int, seed: int) -> Images:
-    """All colours turned by 0.3 pi about mid-grey, around one random axis, then clipped."""
+    """All colours rotated by 0.3 pi about mid-grey, around one random axis, then clipped."""
     if images.shape[-1] != 3:
         raise DataError(
-            "rgb_rotation turns colours but these images are grey; use rotation, noise or inverted instead"
+            "rgb_rotation needs colours but these images are grey; use rotation, noise or inverted instead"
         )
     axis = random_axis(np.random.default_rng(seed))
-    return to_levels(rotate_colours(to_unit(images, levels), axis, ANGLE), levels, images.dtype)
+    return from_unit(rotate_colours(to_unit(images, levels), axis, ANGLE), levels, images.dtype)
 
 
 def rotate_colours(unit: Unit, axis: NDArray[Any], angle: float) -> Unit:
@@ -175,9 +197,9 @@ def random_axis(rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def noise(images: Images, levels: int, seed: int) -> Images:
-    """Uniform noise in ±0.026, then clipped; at least ±1 level, since rounding undoes less than half of one."""
+    """Uniform noise in ±0.026, then clipped; at least ±1 level, since rounding removes less than half a level."""
     unit, amplitude = to_unit(images, levels), max(AMPLITUDE, 1 / (levels - 1))
-    return to_levels(add_noise(unit, amplitude, np.random.default_rng(seed)), levels, images.dtype)
+    return from_unit(add_noise(unit, amplitude, np.random.default_rng(seed)), levels, images.dtype)
 
 
 def add_noise(unit: Unit, amplitude: float, rng: np.random.Generator) -> Unit:
@@ -186,10 +208,10 @@ def add_noise(unit: Unit, amplitude: float, rng: np.random.Generator) -> Unit:
 
 
 def jpeg(images: Images, levels: int, seed: int) -> Images:
-    """The inliers through JPEG of quality 75: a control for sets that were stored so. The seed has no say."""
-    coded = [through_jpeg(image) for image in to_levels(to_unit(images, levels), 256)]
+    """The inliers after JPEG of quality 75: a control for sets stored as JPEG. `seed` is ignored."""
+    coded = [through_jpeg(image) for image in from_unit(to_unit(images, levels), 256)]
     decoded = np.array(coded, np.uint8).reshape(images.shape)
-    return to_levels(to_unit(decoded, 256), levels, images.dtype)
+    return from_unit(to_unit(decoded, 256), levels, images.dtype)
 
 
 def through_jpeg(image: NDArray[Any], quality: int = 75) -> NDArray[Any]:
@@ -200,20 +222,19 @@ def through_jpeg(image: NDArray[Any], quality: int = 75) -> NDArray[Any]:
 
 
 def inverted(images: Images, levels: int, seed: int) -> Images:
-    """w -> levels - 1 - w. The seed has no say."""
+    """w -> levels - 1 - w. `seed` is ignored."""
     check_images(images, levels)
-    strange: Images = images.dtype.type(levels - 1) - images
-    return strange
+    return np.asarray(images.dtype.type(levels - 1) - images)
 
 
 def flipped(images: Images, levels: int, seed: int) -> Images:
-    """Upside down: the rows in reverse. The seed has no say."""
+    """Upside down: the rows in reverse. `seed` is ignored."""
     check_images(images, levels)
     return images[:, ::-1].copy()
 
 
 def rotation(images: Images, levels: int, seed: int) -> Images:
-    """A quarter turn, counter-clockwise. The seed has no say."""
+    """A quarter turn, counter-clockwise. `seed` is ignored."""
     check_images(images, levels)
     height, width = images.shape[1:3]
     if height != width:
@@ -223,20 +244,20 @@ def rotation(images: Images, levels: int, seed: int) -> Images:
     return np.rot90(images, axes=(1, 2)).copy()
 
 
-def quickdraw(path: Path | str, shape: Shape, levels: int, seed: int, n: int | None = None) -> Images:
+def quickdraw(path: Path | str, shape: ImageShape, levels: int, seed: int, n: int | None = None) -> Images:
     """Drawings, stored white on black, each in a random colour of 0.3 to 1 per channel, padded, then inverted.
 
-    So the ink is dark or coloured and the ground white. Drawings larger than `shape` are made smaller.
+    The ink is then dark or coloured, and the background white. Drawings larger than `shape` are shrunk.
     """
-    check_shape(shape, levels)
+    check_image_shape(shape, levels)
     rng = np.random.default_rng(seed)
     ink = [place_drawing(drawing, shape[0], shape[1]) for drawing in read_images(path, "L", rng, n)]
     colours = rng.uniform(0.3, 1, (len(ink), 1, 1, shape[2])).astype(np.float32)
-    return to_levels(1 - np.stack(ink) * colours, levels)
+    return from_unit(1 - np.stack(ink) * colours, levels)
 
 
 def place_drawing(drawing: Images, height: int, width: int) -> Unit:
-    """A drawing (h, w, 1), uint8, amid black, (height, width, 1) in unit values; made smaller if need be."""
+    """A drawing (h, w, 1), uint8, centred on black, (height, width, 1) in unit values; shrunk if necessary."""
     h, w = drawing.shape[:2]
     scale = min(1.0, height / h, width / w)
     ink = resize(to_unit(drawing[None], 256)[0], max(1, round(scale * h)), max(1, round(scale * w)))
@@ -246,25 +267,25 @@ def place_drawing(drawing: Images, height: int, width: int) -> Unit:
     return canvas
 
 
-def imagenet(path: Path | str, shape: Shape, levels: int, seed: int, n: int | None = None) -> Images:
-    """Photos, cropped in the middle and resized to `shape` if they are not of that size."""
-    check_shape(shape, levels)
+def imagenet(path: Path | str, shape: ImageShape, levels: int, seed: int, n: int | None = None) -> Images:
+    """Photos, cropped to the centre and resized to `shape`."""
+    check_image_shape(shape, levels)
     photos = read_images(path, "L" if shape[2] == 1 else "RGB", np.random.default_rng(seed), n)
     return np.concatenate([as_inlier_like(photo[None], shape, levels) for photo in photos])
 
 
-def as_inlier_like(images: Images, shape: Shape, levels: int, from_levels: int = 256) -> Images:
-    """Any images (N, H, W, C) of from_levels values in the inliers' shape and levels.
+def as_inlier_like(images: Images, shape: ImageShape, levels: int, from_levels: int = 256) -> Images:
+    """Images (N, H, W, C) of from_levels values in the inliers' shape and levels.
 
-    Colour becomes grey by its luma, grey three equal channels; the largest middle part of the right
-    proportions is resized. Images that fit already come back as they are.
+    Colour becomes grey by its luma, grey becomes three equal channels. The largest central part with the right
+    proportions is resized. Images that fit already are unchanged.
     """
-    check_shape(shape, levels)
+    check_image_shape(shape, levels)
     unit = with_channels(to_unit(images, from_levels), shape[2])
     if unit.shape[1:3] != shape[:2]:
         resized = [resize(image, shape[0], shape[1]) for image in unit]
         unit = np.array(resized, np.float32).reshape(len(unit), *shape)
-    return to_levels(unit, levels)
+    return from_unit(unit, levels)
 
 
 def with_channels(unit: Unit, channels: int) -> Unit:
@@ -275,9 +296,9 @@ def with_channels(unit: Unit, channels: int) -> Unit:
 
 
 def resize(unit: Unit, height: int, width: int) -> Unit:
-    """The largest middle part of (H, W, C) with the proportions asked, in height x width pixels, antialiased.
+    """The largest central part of (H, W, C) with these proportions, in height x width pixels, antialiased.
 
-    Lanczos' filter may leave [0, 1] a little.
+    Lanczos' filter may overshoot [0, 1] slightly.
     """
     h, w = unit.shape[:2]
     if (h, w) == (height, width):
@@ -296,29 +317,31 @@ def to_unit(images: Images, levels: int) -> Unit:
     return images.astype(np.float32) / np.float32(levels - 1)
 
 
-def to_levels(unit: Unit, levels: int, dtype: Any = None) -> Images:
-    """[0, 1] -> the nearest of `levels` values; what lies outside is clipped. uint8, or uint16 if need be."""
+def from_unit(unit: Unit, levels: int, dtype: Any = None) -> Images:
+    """[0, 1] -> the nearest of `levels` values, clipped; by default uint8, or uint16 above 256 levels."""
     dtype = dtype if dtype is not None else np.uint8 if levels <= 256 else np.uint16
     return np.rint(unit * (levels - 1)).clip(0, levels - 1).astype(dtype)
 
 
 def read_images(path: Path | str, mode: str, rng: np.random.Generator, n: int | None) -> list[Images]:
-    """n images, or all, of a Parquet file or of all Parquet files in a folder, in an order fixed by rng.
+    """n images, or all, of a Parquet file or of all Parquet files in a folder, in an order given by rng.
 
     Each is uint8 (H, W, C), of Pillow's mode "L" or "RGB".
     """
     files = parquet_files(path)
     total = sum(pq.ParquetFile(file).metadata.num_rows for file in files)
     if not 1 <= (total if n is None else n) <= total:
-        raise DataError(f"{path} holds {total} images but n is {n}; choose n from 1 to what it holds")
+        raise DataError(
+            f"{path} holds {total} images but n is {n}; choose n from 1 to the number of images"
+        )
     order = rng.permutation(total)[:n]
-    wanted, chosen = set(order.tolist()), {}
+    wanted, images = set(order.tolist()), {}
     rows = (row for file in files for row in parquet_rows(file, image_name(file)))
     for number, row in enumerate(rows):
         if number in wanted:
             image = open_image((row or {}).get("bytes") or b"", f"row {number} of {path}").convert(mode)
-            chosen[number] = np.asarray(image).reshape(image.height, image.width, -1)
-    return [chosen[number] for number in order]
+            images[number] = np.asarray(image).reshape(image.height, image.width, -1)
+    return [images[number] for number in order]
 
 
 def parquet_files(path: Path | str) -> list[Path]:
@@ -327,7 +350,7 @@ def parquet_files(path: Path | str) -> list[Path]:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
         raise DataError(
-            f"there is no Parquet file at {path}; give the path of one, or of a folder with some"
+            f"there is no Parquet file at {path}; give the path of one, or of a folder with Parquet files"
         )
     for file in files:
         image_name(file)
@@ -339,18 +362,18 @@ def image_name(file: Path) -> str:
     name = image_column(parquet_schema(file))
     if name is None:
         raise DataError(
-            f"{file} has no column img or image with encoded images; save it in Hugging Face's form"
+            f"{file} has no column img or image with encoded images; save it in Hugging Face's image format"
         )
     return name
 
 
 def check_images(images: Images, levels: int) -> None:
-    """One clear error if these are no images of so many levels."""
+    """ValueError unless these are images with this number of levels."""
     if images.ndim != 4 or images.dtype not in (np.uint8, np.uint16):
         raise ValueError(
             f"images are {images.dtype} of shape {images.shape} but must be uint8 or uint16, (N, H, W, C)"
         )
-    check_shape(images.shape[1:], levels)
+    check_image_shape(images.shape[1:], levels)
     most = int(images.max(initial=0))
     if most >= levels:
         raise ValueError(
@@ -362,8 +385,8 @@ def check_images(images: Images, levels: int) -> None:
         )
 
 
-def check_shape(shape: tuple[int, ...], levels: int) -> None:
-    """One clear error if no image has this shape, (H, W, C), or so many levels."""
+def check_image_shape(shape: tuple[int, ...], levels: int) -> None:
+    """ValueError unless an image can have this shape, (H, W, C), and this number of levels."""
     if len(shape) != 3 or min(shape) < 1 or shape[2] not in (1, 3):
         raise ValueError(f"shape is {shape} but must be (height, width, channels), with 1 or 3 channels")
     if not 2 <= levels <= 65536:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from ibinn.formats import percent, told_p
+from ibinn.formats import p_equation, whole_percent
 from ibinn.inference.attribution import EvidenceMap
 from ibinn.inference.explain import Explanation
 from ibinn.report.figures import UNITS
@@ -95,9 +95,11 @@ def write_share(axis: Axes, i: int, share: float, on_bar: str) -> None:
     """At the end of bar i: on it where it is long, else beside it."""
     look: dict[str, Any] = {"va": "center", "fontsize": 8}
     if share > 0.8:
-        axis.text(100 * share - 1.5, i, percent(share), ha="right", color=on_bar, **look)
+        axis.text(100 * share - 1.5, i, whole_percent(share), ha="right", color=on_bar, **look)
     elif not np.isnan(share):
-        axis.text(100 * share + 1.5, i, percent(share), color=INK if share >= 0.005 else FAINT, **look)
+        axis.text(
+            100 * share + 1.5, i, whole_percent(share), color=INK if share >= 0.005 else FAINT, **look
+        )
 
 
 def draw_place(axis: Axes, explanation: Explanation) -> None:
@@ -114,7 +116,7 @@ def draw_place(axis: Axes, explanation: Explanation) -> None:
     arrow = "" if place.value <= end else " →"
     on_left = here > (low + high) / 2
     axis.annotate(
-        f"this input{arrow}\n{told_p(explanation.p_value)}",
+        f"this input{arrow}\n{p_equation(explanation.p_value)}",
         (here, 0.97),
         xycoords=axis.get_xaxis_transform(),
         xytext=(-4 if on_left else 4, 0),

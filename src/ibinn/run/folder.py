@@ -21,11 +21,11 @@ from torch import Tensor
 
 from ibinn._system import chosen_device, write_whole
 from ibinn._types import Array
-from ibinn.config import RunConfig, build, from_toml, to_toml
+from ibinn.config import RunConfig, from_dict, from_toml, to_toml
 from ibinn.data.inputs import InputForm
-from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
+from ibinn.data.preprocess import ImagePreprocess, Preprocess, TablePreprocess
 from ibinn.models.methods import build_model
-from ibinn.models.pipeline import Pipeline, Preprocess
+from ibinn.models.pipeline import Pipeline
 from ibinn.ood.scores import Reference
 from ibinn.run import CARD, CONFIG, HISTORY, MODEL
 from ibinn.run.card import model_card
@@ -112,7 +112,7 @@ def load_run(folder: Path, device: str = "cpu") -> Run:
     tensors, about = read_tensors(path)
     try:
         config = from_toml(RunConfig, about["config"], f"the configuration in {path}")
-        form = build(InputForm, about["form"], f"the input form in {path}")
+        form = from_dict(InputForm, about["form"], f"the input form in {path}")
         names = about["feature_names"]
         pipeline = rebuild(config, about, with_prefix("pipeline", tensors))
         run = Run(

@@ -20,13 +20,13 @@ from ibinn.config import ConfigError, Recipe, RunConfig, to_toml
 from ibinn.data.augment import Augmentation, augment
 from ibinn.data.batches import Batches, Source
 from ibinn.data.dataset import Dataset, Part, data_digest
-from ibinn.data.preprocess import ImagePreprocess, TablePreprocess
+from ibinn.data.preprocess import ImagePreprocess, Preprocess, TablePreprocess
 from ibinn.data.splits import Splits
 from ibinn.flows.base import Chain
 from ibinn.metrics.classification import brier, log_loss, wrong
 from ibinn.models.classifier import evaluation_mode
 from ibinn.models.methods import Objective, build_model
-from ibinn.models.pipeline import Pipeline, Preprocess, chunks
+from ibinn.models.pipeline import Pipeline, chunks
 from ibinn.ood.scores import fit_reference, observe
 from ibinn.run import CONFIG, MODEL
 from ibinn.run.folder import default_dtype, load_run, read_config, save_run, write_config, write_history

@@ -7,8 +7,8 @@ import { $, h, latest, number, percent, picture, told, toldP } from "./dom.js";
 const FIRST = 5; // classes shown at once
 
 const VERDICTS = {
-  true: { ordinary: "Looks ordinary", unusual: "Unusual: do not trust it", unknown: "Too little to compare with" },
-  false: { ordinary: "As decided as usual", unusual: "Less decided than usual", unknown: "Too little to compare with" },
+  true: { typical: "Typical", atypical: "Atypical: do not trust it", unknown: "Too little to compare with" },
+  false: { typical: "As decided as usual", atypical: "Less decided than usual", unknown: "Too little to compare with" },
 };
 
 export class DecisionPanel {

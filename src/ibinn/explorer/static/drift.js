@@ -45,7 +45,7 @@ export class DriftPanel {
     const box = $("drift-body").clientWidth, room = box > 560 ? box - 208 : box;
     $("drift-body").replaceChildren(
       h("div", { class: "now" }, h("div", { class: "look" }, picture(shown.png, `The image, ${UNITS[this.kind]} ${amount}`)),
-        h("span", { class: `verdict ${page.canAlarm ? (isPast ? "unusual" : "ordinary") : ""}` },
+        h("span", { class: `verdict ${page.canAlarm ? (isPast ? "atypical" : "typical") : ""}` },
           page.canAlarm ? ALARMS[page.about.has_density][Number(isPast)] : "Too little to compare with"),
         h("span", {}, h("b", {}, shown.label), ` ${percent(shown.probability)}`),
         h("span", { class: "count" }, h("b", { id: "drift-p" }, toldP(shown.p, page.about.alpha)), `: ${shown.chance}`)),

@@ -1,6 +1,7 @@
-"""Typicality and conformal p-values against their definitions, and the guarantee by simulation."""
+"""Conformal p-values against their definition, the guarantee by simulation, and what is flagged by them."""
 
 import math
+import os
 import warnings
 from fractions import Fraction
 
@@ -8,11 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
+from scipy import stats
 
-from ibinn.ood.conformal import conformal_p_values, smallest_p_value, warn_if_coarse
-from ibinn.ood.scores import typical_entropy, typicality
+from ibinn.ood.conformal import (
+    benjamini_hochberg,
+    conformal_p_values,
+    mondrian_p_values,
+    smallest_p_value,
+    warn_if_coarse,
+)
+from ibinn.ood.scores import typical_entropy
 
+SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 N_DIMS = 3072
 score = st.one_of(st.floats(allow_nan=False), st.integers(-3, 3).map(float))  # the second for ties
 some_scores = st.lists(score, min_size=1, max_size=30)
@@ -66,22 +75,6 @@ def test_scores_that_differ_only_in_float64_are_told_apart():
     assert_array_equal(conformal_p_values([1.0], [1 + 1e-12]), [1.0])
 
 
-def test_typicality_is_the_distance_from_the_mean_nll():
-    """-log q / D is 1, 2, 6: h = 3, whichever side."""
-    log_q_x = np.array([-4.0, -8.0, -24.0])
-    h = typical_entropy(log_q_x, n_dims=4)
-    assert h == 3
-    assert_allclose(typicality(log_q_x, 4, h), [2, 1, 3])
-    assert typicality([-math.inf], 4, h) == math.inf
-
-
-def test_typical_entropy_of_a_gaussian_is_its_entropy():
-    """1/2 log(2 pi e) per dimension; the mean of 1000 images has standard error 1 / sqrt(2 D 1000)."""
-    log_q_x = gaussian_log_density(np.random.default_rng(0), (1000,))
-    error = abs(typical_entropy(log_q_x, N_DIMS) - 0.5 * math.log(2 * math.pi * math.e))
-    assert error < 4 / math.sqrt(2 * N_DIMS * 1000)
-
-
 def gaussian_log_density(rng, shape):
     """log q(x) of x ~ N(0, I) in N_DIMS dimensions, by the chi-square law of |x|^2."""
     return -0.5 * rng.chisquare(N_DIMS, size=shape) - 0.5 * N_DIMS * math.log(2 * math.pi)
@@ -98,8 +91,8 @@ def p_values_of_fresh_draws(n, repeats, h_from, seed):
     p = np.empty(repeats)
     for i in range(repeats):
         h = typical_entropy(splits[h_from][i], N_DIMS)
-        calibration = typicality(splits["calibration"][i], N_DIMS, h)
-        p[i] = conformal_p_values(typicality(test[i], N_DIMS, h), calibration)
+        calibration = np.abs(-splits["calibration"][i] / N_DIMS - h)
+        p[i] = conformal_p_values(np.abs(-test[i] / N_DIMS - h), calibration)
     return p
 
 
@@ -160,11 +153,48 @@ def test_too_few_calibration_samples_are_warned_about(alpha, needed):
         (lambda: conformal_p_values([1, math.nan, math.nan], [1.0]), "^scores holds 2 NaN among 3.* leave"),
         (lambda: conformal_p_values([1.0], [math.nan]), "^calibration_scores holds 1 NaN among 1 "),
         (lambda: conformal_p_values([1.0], []), "calibration_scores is empty"),
-        (lambda: typical_entropy([], 4), "log_q_x_validation holds 0 values"),
-        (lambda: typical_entropy([1.0, -math.inf], 4), "log_q_x_validation holds 2 values, 1 of them not"),
         (lambda: warn_if_coarse(10, 0.0), r"alpha is 0\.0"),
     ],
 )
 def test_wrong_arguments_are_named(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+# Groups and batches
+
+
+groups = st.lists(st.tuples(st.integers(-3, 3).map(float), st.integers(0, 3)), max_size=25)
+
+
+@given(groups, groups)
+def test_mondrian_p_values_are_those_of_each_group_alone(new, calibration):
+    scores, mine = np.array(new).reshape(-1, 2).T
+    held, theirs = np.array(calibration).reshape(-1, 2).T
+    p = mondrian_p_values(scores, mine, held, theirs)
+    for i in range(len(scores)):
+        same = held[theirs == mine[i]]
+        assert p[i] == pytest.approx((1 + (same >= scores[i]).sum()) / (1 + len(same)))
+
+
+@given(
+    st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.01, 0.02, 0.5])), max_size=40),
+    st.floats(0.01, 0.5),
+)
+def test_benjamini_hochberg_agrees_with_scipy(p, fdr):
+    flags = benjamini_hochberg(p, fdr)
+    if p:
+        adjusted = stats.false_discovery_control(p)
+        clear = np.abs(adjusted - fdr) > 1e-9
+        assert_array_equal(flags[clear], (adjusted <= fdr)[clear])
+    assert len(flags) == len(p)
+
+
+def test_false_discoveries_are_as_rare_as_asked():
+    rng, shares = np.random.default_rng(0), []
+    for _ in range(1000 if SOAK else 200):
+        calibration, inlier, outlier = rng.normal(size=300), rng.normal(size=90), rng.normal(3, 1, size=30)
+        flags = benjamini_hochberg(conformal_p_values(np.r_[inlier, outlier], calibration), 0.2)
+        shares.append(flags[:90].sum() / max(1, flags.sum()))
+    assert np.mean(shares) < 0.2 + 3 * np.std(shares) / math.sqrt(len(shares))
+    assert np.mean(shares) > 0.05

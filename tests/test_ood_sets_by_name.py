@@ -1,4 +1,4 @@
-"""Any out-of-distribution set by name or path, as evaluation and the examples ask for it."""
+"""`ood_set`: any out-of-distribution set by name or path."""
 
 import io
 import subprocess
@@ -45,7 +45,7 @@ def test_sets_from_files_in_the_usual_places(tmp_path, place):
     write_drawings(tmp_path / "data" / place)
     strange = ood_set("quickdraw", INLIERS, 256, data_dir=tmp_path / "data", n=5)
     assert (strange.shape, strange.dtype) == ((5, 12, 10, 3), np.uint8)
-    with pytest.raises(DataError, match=r"put one called imagenet\.parquet there"):
+    with pytest.raises(DataError, match=r"imagenet\.parquet"):
         ood_set("imagenet", INLIERS, 256, data_dir=tmp_path / "data")
 
 

@@ -9,6 +9,7 @@ from scipy.spatial.distance import cdist
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
+from torch.nn import functional as F
 
 from ibinn.evaluation import evaluate, read_test, splits_of
 from ibinn.ood.features import (
@@ -17,9 +18,8 @@ from ibinn.ood.features import (
     feature_scores,
     fit_feature_scores,
     fit_gaussians,
+    knn_distance,
     mahalanobis,
-    nearest,
-    unit_length,
 )
 from ibinn.ood.sets import ood_set
 
@@ -49,12 +49,12 @@ def test_features_without_variance_and_absent_classes_do_no_harm():
     assert mahalanobis(f, fit_gaussians(f, y, 4)).isfinite().all()
 
 
-def test_nearest_is_that_of_scikit_learn():
+def test_knn_distance_is_that_of_scikit_learn():
     f, _ = clouds()
     strange = 5 * torch.randn(30, f.shape[1])
     theirs = NearestNeighbors(n_neighbors=7).fit(normalize(f)).kneighbors(normalize(strange))[0][:, -1]
-    assert_allclose(nearest(strange, unit_length(f), 7), theirs, atol=2e-3)
-    few = nearest(strange, unit_length(f[:3]), 7)  # fewer than 7: the farthest of them
+    assert_allclose(knn_distance(strange, F.normalize(f), 7), theirs, atol=2e-3)
+    few = knn_distance(strange, F.normalize(f[:3]), 7)  # fewer than 7: the farthest of them
     assert_allclose(few, cdist(normalize(strange), normalize(f[:3])).max(1), atol=2e-3)
 
 
