@@ -23,7 +23,7 @@ def keep_freed_memory() -> bool:
     return bool(largest and mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1))
 
 
-def write_whole(path: Path, content: bytes | str) -> None:
+def write_atomically(path: Path, content: bytes | str) -> None:
     """Replace path by content: a temporary name beside it, fsync, rename. After an error path is as it was."""
     part = path.with_name(f".{path.name}.part")
     try:
@@ -68,7 +68,7 @@ def lock(file: BinaryIO, is_shared: bool = False) -> bool:
     return True
 
 
-def chosen_device(name: str, is_images: bool) -> str:
+def choose_device(name: str, is_images: bool) -> str:
     """auto: cuda, else mps, else cpu. Tables are computed in float64, which mps does not have."""
     import torch  # here: `ibinn --help` should not wait for it
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ibinn import __version__
-from ibinn._system import write_whole
+from ibinn._system import write_atomically
 from ibinn._types import Floats
 from ibinn.data.inputs import InputForm
 from ibinn.data.preprocess import MARGIN, ImagePreprocess, TablePreprocess
@@ -118,7 +118,7 @@ def write_graph(
     # What the exporter knows of each node, such as the places of source files, is nobody's business.
     import_module("onnx_ir.passes.common").ClearMetadataAndDocStringPass()(program.model)
     program.model.metadata_props.update(about)
-    write_whole(path, program.model_proto.SerializeToString())
+    write_atomically(path, program.model_proto.SerializeToString())
 
 
 def check_extra() -> None:

@@ -40,7 +40,7 @@ class Evaluate:
     """Where to compute."""
 
     def run(self) -> None:
-        from ibinn._system import chosen_device
+        from ibinn._system import choose_device
         from ibinn.data.known import KNOWN, load
         from ibinn.run.folder import load_run
 
@@ -54,7 +54,7 @@ class Evaluate:
             )
         with progress(f"reading {data}") as on_progress:
             dataset = load(data, self.data_dir, run.config.target, on_progress)
-        run.pipeline.to(chosen_device(self.device, dataset.is_images))
+        run.pipeline.to(choose_device(self.device, dataset.is_images))
         evaluate_and_tell(run, dataset, self)
 
 

@@ -21,10 +21,10 @@ def is_picture(out: Path, saved: "Saved") -> bool:
 
 def write_arrays(out: Path, x: "Array", saved: "Saved", y: "Array | None") -> None:
     """.npz, or .csv with the columns' names."""
-    from ibinn._system import write_whole
+    from ibinn._system import write_atomically
 
     if out.suffix.lower() == ".npz":
-        write_whole(out, npz(x, y))
+        write_atomically(out, npz(x, y))
         return
     names = [*(saved.run.feature_names or [f"x{i}" for i in range(x.shape[1])])]
     rows = [[repr(float(v)) for v in row] for row in x]
@@ -32,7 +32,7 @@ def write_arrays(out: Path, x: "Array", saved: "Saved", y: "Array | None") -> No
         names, rows = [*names, "class"], [[*row, str(label)] for row, label in zip(rows, y, strict=True)]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([names, *rows])
-    write_whole(out, text.getvalue())
+    write_atomically(out, text.getvalue())
 
 
 def npz(x: "Array", y: "Array | None") -> bytes:
@@ -47,10 +47,10 @@ def npz(x: "Array", y: "Array | None") -> bytes:
 
 
 def write_figure(out: Path, draw: Callable[[], Any]) -> None:
-    from ibinn._system import write_whole
+    from ibinn._system import write_atomically
     from ibinn.report.runs import rendered
 
     suffix = out.suffix.lower()
     if suffix not in (".png", ".pdf"):
         raise ValueError(f"{out} must end in .png or .pdf")
-    write_whole(out, rendered("figure", draw)[f"figure{suffix}"])
+    write_atomically(out, rendered("figure", draw)[f"figure{suffix}"])

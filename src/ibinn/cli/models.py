@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 def loaded(folder: Path, device: str) -> "Saved":
-    from ibinn._system import chosen_device
+    from ibinn._system import choose_device
     from ibinn.run.folder import load_model
 
     saved = load_model(folder)
-    saved.run.pipeline.to(chosen_device(device, saved.form.is_images))
+    saved.run.pipeline.to(choose_device(device, saved.form.is_images))
     return saved
 
 

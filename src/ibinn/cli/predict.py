@@ -51,7 +51,7 @@ class Predict:
     """Where to compute."""
 
     def run(self) -> None:
-        from ibinn._system import write_whole
+        from ibinn._system import write_atomically
         from ibinn.inference.verdicts import as_text, predict
 
         if self.batch_size < 1:
@@ -65,7 +65,7 @@ class Predict:
         if self.out is None:
             print(text, end="")
         else:
-            write_whole(self.out, text)
+            write_atomically(self.out, text)
         n_atypical = sum(row.verdict == "atypical" for row in rows)
         print(f"{n_atypical} of {len(rows)} inputs are atypical", file=sys.stderr)
         if self.fail and n_atypical:

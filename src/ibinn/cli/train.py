@@ -122,13 +122,13 @@ class Train:
 def train_and_tell(
     config: RunConfig, dataset: "Dataset", splits: "Splits", folder: Path, command: Train, team: "Team"
 ) -> None:
-    from ibinn._system import chosen_device
+    from ibinn._system import choose_device
     from ibinn.formats import clock
     from ibinn.training.loop import Stopped
     from ibinn.training.progress import Board, Lines, Silence
     from ibinn.training.trainer import train
 
-    device = team.device or chosen_device(command.device, dataset.is_images)
+    device = team.device or choose_device(command.device, dataset.is_images)
     board = Board(folder) if command.tensorboard and team.is_writer else None
     batch_size = min(config.recipe.batch_size, len(splits.train))
     lines = Lines(config.recipe.epochs, batch_size, board) if team.is_writer else Silence()

@@ -9,7 +9,7 @@ from shlex import quote
 
 import numpy as np
 
-from ibinn._system import write_whole
+from ibinn._system import write_atomically
 from ibinn._types import Array
 from ibinn.run.trained import RunError
 
@@ -27,7 +27,7 @@ def write_arrays(folder: Path, arrays: Mapping[str, Array]) -> None:
                     values = values.astype(np.float32)
             np.lib.format.write_array(entry, np.asarray(values), allow_pickle=False)
             archive.writestr(f"{name}.npy", entry.getvalue())
-    write_whole(folder / ARRAYS, file.getvalue())
+    write_atomically(folder / ARRAYS, file.getvalue())
 
 
 def read_arrays(folder: Path) -> dict[str, Array]:

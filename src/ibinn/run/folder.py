@@ -19,7 +19,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 import ibinn
-from ibinn._system import write_whole
+from ibinn._system import write_atomically
 from ibinn._types import Array
 from ibinn.config import RunConfig, from_toml, to_toml
 from ibinn.data.inputs import InputForm
@@ -141,7 +141,7 @@ def make_preprocess(settings: dict[str, Any], state: dict[str, Tensor]) -> Prepr
 
 def write_config(folder: Path, config: RunConfig) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / CONFIG, to_toml(config))
+    write_atomically(folder / CONFIG, to_toml(config))
 
 
 def read_config(path: Path) -> RunConfig:
@@ -157,7 +157,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def write_history(folder: Path, history: list[dict[str, Any]]) -> None:
-    write_whole(folder / HISTORY, "".join(json.dumps(line) + "\n" for line in history))
+    write_atomically(folder / HISTORY, "".join(json.dumps(line) + "\n" for line in history))
 
 
 def save_state(
@@ -204,7 +204,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any])
     text = json.dumps({"format": FORMAT, **about})
     # A single entry: safetensors writes several in an order that changes, and the same model is the same bytes.
     metadata = {"ibinn": f"{checksum(plain, text)} {text}"}
-    write_whole(path, save(plain, metadata=metadata))
+    write_atomically(path, save(plain, metadata=metadata))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -277,8 +277,8 @@ def save_model(folder: Path, saved: Saved) -> None:
         "form": dataclasses.asdict(saved.form),
         "named": saved.named,
     }
-    write_whole(folder / CARD, card)
-    write_whole(folder / ABOUT, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(folder / CARD, card)
+    write_atomically(folder / ABOUT, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
 
 def load_model(folder: Path, device: str = "cpu") -> Saved:
