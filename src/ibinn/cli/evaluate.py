@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ibinn.run.trained import Run
 
 OOD = (
-    "OoD sets: noise, rotation, inverted, flipped, jpeg, rgb_rotation, quickdraw, imagenet, for tables permuted, or "
-    "any data by name or path. By default those of the paper that fit the data."
+    "OoD sets: noise, rotation, inverted, flipped, jpeg, rgb_rotation, quickdraw, imagenet, for tables permuted, "
+    "or any data by name or path. By default those of the paper that fit the data."
 )
 
 

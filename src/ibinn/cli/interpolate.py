@@ -21,7 +21,7 @@ class Interpolate:
     """Number of inputs, both ends included."""
 
     out: Path | None = None
-    """File to write: .png, .pdf or .npz for images, .csv or .npz for tables. Default: interpolation.png or .csv."""
+    """File to write: .png, .pdf or .npz, for tables .csv or .npz; by default interpolation.png or .csv."""
 
     def run(self) -> None:
         from ibinn.estimator import IBINNClassifier

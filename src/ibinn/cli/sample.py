@@ -21,7 +21,7 @@ class Sample:
     run_folder: RunFolder
 
     out: Path | None = None
-    """File to write: .png, .pdf or .npz for images, .csv or .npz for tables. Default: samples.png or .csv."""
+    """File to write: .png, .pdf or .npz, for tables .csv or .npz; by default samples.png or .csv."""
 
     n: int = 10
     """Number of samples per class."""
