@@ -164,7 +164,7 @@ def test_mistakes_are_one_line(tmp_path, capsys, digits_run, iris_run):
         (f"{good}:0", "explain", folder, good),
         (f"{good}:1", "explain", folder, f"{good}:7"),
         (".pdf", "explain", folder, f"{good}:0", "--figure", tmp_path / "why.gif"),
-        ("class z", "sample", folder, "--classes", "z"),
+        ("class 'z'", "sample", folder, "--classes", "z"),
         ("--n", "sample", folder, "--n", "0"),
         (".csv, .npz", "sample", table, "--out", tmp_path / "a.png"),
         ("steps", "interpolate", folder, f"{good}:0", f"{good}:1", "--steps", "1"),

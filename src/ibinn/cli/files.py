@@ -10,8 +10,6 @@ from ibinn._system import choose_device, write_atomically
 from ibinn.cli.terminal import progress
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from ibinn._types import Array
     from ibinn.data.dataset import Dataset
     from ibinn.data.inputs import InputForm
@@ -56,15 +54,15 @@ def read_one(name: str, form: "InputForm", feature_names: tuple[str, ...] | None
 
 
 def write_inputs(
-    out: Path, x: "Array", y: "Array | None", model: "IBINNClassifier", draw: "Callable[[Array], Figure]"
+    out: Path, x: "Array", y: "Array | None", model: "IBINNClassifier", draw: "Callable[[Array, int], Any]"
 ) -> None:
-    """Write inputs in the form of the model as a picture, .npz or .csv; `draw` takes raw images."""
+    """Write inputs in the form of the model as a picture, .npz or .csv; `draw` takes raw images and levels."""
     suffix = out.suffix.lower()
     suffixes = (*PICTURES, ".npz") if model.form_.is_images else (".csv", ".npz")
     if suffix not in suffixes:
         raise ValueError(f"{out} has a suffix that does not fit the data; use {', '.join(suffixes)}")
     if suffix in PICTURES:
-        write_figure(out, lambda: draw(model.form_.raw(x)))
+        write_figure(out, lambda: draw(model.form_.raw(x), model.form_.levels or 256))
     elif suffix == ".npz":
         write_atomically(out, npz_content(x, y))
     else:
@@ -95,7 +93,7 @@ def csv_content(x: "Array", y: "Array | None", feature_names: tuple[str, ...] | 
     return text.getvalue()
 
 
-def write_figure(out: Path, draw: "Callable[[], Figure]") -> None:
+def write_figure(out: Path, draw: Callable[[], Any]) -> None:
     from ibinn.report.runs import rendered
 
     suffix = out.suffix.lower()

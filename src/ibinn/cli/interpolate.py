@@ -33,5 +33,5 @@ class Interpolate:
         x = model.interpolate(a, b, self.steps)
         out = self.out or Path("interpolation.png" if form.is_images else "interpolation.csv")
         write_inputs(
-            out, x, None, model, lambda images: draw_interpolations([("", images)], form.levels or 256)
+            out, x, None, model, lambda images, levels: draw_interpolations([("", images)], levels)
         )

@@ -2,16 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ibinn.cli.files import write_inputs
 from ibinn.cli.options import RunFolder
 from ibinn.config import at_least
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from ibinn._types import Array
 
 
 @dataclass(frozen=True)
@@ -44,19 +39,10 @@ class Sample:
         at_least("--n", self.n, 1)
         model = IBINNClassifier.load(self.run_folder, device="cpu")
         names = self.classes or model.run_.class_names
-        y = np.repeat(model.classes_[class_indices(names, model.run_.class_names)], self.n)
-        x, y = model.sample(len(y), y, self.temperature, self.seed)
+        x, y = model.sample(len(names) * self.n, np.repeat(names, self.n), self.temperature, self.seed)
         out = self.out or Path("samples.png" if model.form_.is_images else "samples.csv")
 
-        def draw(images: "Array") -> "Figure":
-            grid = images.reshape(len(names), self.n, *images.shape[1:])
-            return draw_samples(grid, names, model.form_.levels or 256)
+        def draw(images: Any, levels: int) -> Any:
+            return draw_samples(images.reshape(len(names), self.n, *images.shape[1:]), names, levels)
 
         write_inputs(out, x, y, model, draw)
-
-
-def class_indices(names: tuple[str, ...], known: tuple[str, ...]) -> list[int]:
-    for name in names:
-        if name not in known:
-            raise ValueError(f"there is no class {name}; the classes are {', '.join(known)}")
-    return [known.index(name) for name in names]
