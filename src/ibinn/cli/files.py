@@ -41,8 +41,8 @@ def read_one(name: str, form: "InputForm", feature_names: tuple[str, ...] | None
     from ibinn.data.unlabelled import read_inputs
 
     path, row = Path(name), None
-    stem, _, number = name.rpartition(":")
-    if not path.exists() and number.isdigit():
+    stem, colon, number = name.rpartition(":")
+    if colon and number.isdigit() and not path.exists():
         path, row = Path(stem), int(number)
     _, raw = read_inputs(path, form, feature_names)
     if row is None and len(raw) > 1:
