@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ibinn._system import write_whole
+from ibinn._system import write_atomically
 from ibinn.data.known import load
 from ibinn.ood.sets import ood_set
 from ibinn.report.pictures import draw_contact_sheet
@@ -79,7 +79,7 @@ def draw_sets(experiment: str, results: Path) -> None:
     sheets = {"test images": inliers}
     sheets |= {name: ood_set(name, inliers, run["levels"], n=len(inliers)) for name in run["ood"]}
     files = rendered("sets", lambda: draw_contact_sheet(sheets, levels=run["levels"]))
-    write_whole(KEPT / "figures" / f"{experiment}-sets.png", files["sets.png"])
+    write_atomically(KEPT / "figures" / f"{experiment}-sets.png", files["sets.png"])
 
 
 def keep(figure: Path, prefix: str) -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from ibinn._system import write_whole
+from ibinn._system import write_atomically
 from ibinn.data.known import search_folders
 
 MOST = 2000
@@ -46,7 +46,7 @@ def write(images: Iterator[Named], file: Path) -> None:
     content = io.BytesIO()
     pq.write_table(pa.table({"img": rows}), content)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, content.getvalue())
+    write_atomically(file, content.getvalue())
     print(f"written to {file}: {len(rows):,} images")
 
 

@@ -54,9 +54,9 @@ def digits_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def digits(digits_folder):
     """An explorer of that run."""
-    from ibinn.cli.explore import Explore, opened
+    from ibinn.cli.explore import Explore
 
-    return opened(digits_folder, Explore(digits_folder, device="cpu"))
+    return Explore(device="cpu").open_explorer(digits_folder)
 
 
 @pytest.fixture(scope="session")

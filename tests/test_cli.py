@@ -1,13 +1,17 @@
 """The frame of the command line: results on stdout, mistakes in one line with exit code 2."""
 
+import dataclasses
+import io
 import os
+import re
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
-from ibinn.cli import main, terminal
+from ibinn.cli import COMMANDS, main, terminal
 
 pytestmark = pytest.mark.usefixtures("own_places")
 
@@ -20,7 +24,8 @@ def test_data_lists_known_sets_and_where_they_are(tmp_path, capsys):
     assert lines[0].split() == ["digits", "comes", "with", "scikit-learn"]
     assert lines[1].split() == ["mnist", str(tmp_path / "home" / ".cache" / "ibinn" / "mnist")]
     assert "ibinn data fetch cifar10" in lines[3]
-    assert lines[5].startswith("quickdraw      not there; strange inputs")
+    assert lines[5].split()[0] == "quickdraw"
+    assert "docs/data.md" in lines[5]
     (tmp_path / "home" / ".cache" / "ibinn" / "ood").mkdir()
     (drawings := tmp_path / "home" / ".cache" / "ibinn" / "ood" / "quickdraw.parquet").touch()
     main(["data"])
@@ -33,7 +38,7 @@ def test_data_shows_counts_mean_and_deviation(tmp_path, capsys):
     main(["data", "show", str(tmp_path / "a.npz")])
     out = capsys.readouterr().out
     mean, std = x.reshape(-1, 3).mean(0) / 255, x.reshape(-1, 3).std(0) / 255
-    assert "train: 20 examples\n  of each class 10: 0, 1" in out
+    assert "train: 20 examples\n  10 per class: 0, 1" in out
     assert " ".join(f"{m:.8f}" for m in mean) in out
     assert " ".join(f"{s:.8f}" for s in std) in out
     assert "test: 5 examples\n  0 3, 1 2" in out
@@ -45,17 +50,13 @@ def test_data_shows_counts_mean_and_deviation(tmp_path, capsys):
     [
         (["data", "show", "cifar_10"], "did you mean cifar10"),
         (["data", "show", "cifar10"], "ibinn data fetch cifar10"),
-        (["data", "show"], "needs a name"),
+        (["data", "show"], "ibinn data show mnist"),
         (["data", "list", "digits"], "ibinn data show digits"),
         (["data", "fetch", "mnisst"], "did you mean mnist"),
-        (["data", "fetch", "digits"], "come with scikit-learn"),
-        (["data", "--data-dirr", "x"], "Unrecognized options: --data-dirr, x; did you mean --data-dir?"),
-        (["data", "fetsh"], "invalid choice 'fetsh'"),
-        (["dta"], "Unrecognized options: dta"),
-        (
-            [],
-            "Expected one of {demo, train, evaluate, explore, predict, explain, sample, interpolate, export",
-        ),
+        (["data", "fetch", "digits"], "scikit-learn"),
+        (["evaluate", "no/such/run"], "no/such/run"),
+        (["predict", "run", "--batch-size", "0"], "--batch-size"),
+        (["explore", "run", "--pretrained", "digits"], "--pretrained"),
     ],
     ids=str,
 )
@@ -67,6 +68,36 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys):
     assert message in err
     assert err.count("\n") == 1
     assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["data", "--data-dirr", "x"], ["--data-dirr", "--data-dir "]),
+        (["data", "fetsh"], ["fetsh", "fetch"]),
+        (["train"], ["DATA", "ibinn train --help"]),
+        (["train", "digits", "--gamma", "x"], ["--gamma", "'x'"]),
+        (["dta"], ["dta", "ibinn --help"]),
+        ([], ["demo", "train", "ibinn --help"]),
+    ],
+    ids=str,
+)
+def test_a_usage_error_names_the_option_and_has_exit_code_2(arguments, names, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    out, err = capsys.readouterr()
+    assert (caught.value.code, out) == (2, "")
+    assert all(name in err for name in names)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_a_help_text(name, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    n_fields = len(dataclasses.fields(COMMANDS[name]))
+    assert len(re.findall(r"\w[.)] \((?:default|required|repeatable)", text)) == n_fields
 
 
 def test_ctrl_c_exits_with_130(monkeypatch, capsys):
@@ -93,10 +124,37 @@ def test_progress_is_plain_lines_with_the_time_left_without_a_terminal(monkeypat
     with terminal.progress("reading") as report:
         for done in (1, 3, 4, 9):
             report(done, 10)
-    assert capsys.readouterr().err.splitlines() == [
-        "reading: 3 of 10, 7 s left",
-        "reading: 9 of 10, 1 s left",
-    ]
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.findall(r"\d+", first) == ["3", "10", "7"]
+    assert re.findall(r"\d+", second) == ["9", "10", "1"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("total", [5_000_000, None])
+def test_progress_is_a_bar_in_a_terminal_and_leaves_nothing_behind(total, monkeypatch, capsys):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(terminal, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    with terminal.progress("fetching", unit="MB", scale=1e-6) as report:
+        for done in range(1, 6):
+            report(done * 1_000_000, total)
+        print("result")
+        time.sleep(0.15)  # until it is drawn again
+    assert re.search(rf"fetching .*━.* 5{' of 5' if total else ''} MB", screen.getvalue())
+    assert screen.getvalue().endswith("\x1b[2K")  # which erases the line
+    assert capsys.readouterr().out == "result\n"
+
+
+def test_what_is_quick_shows_no_progress(monkeypatch, capsys):
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with terminal.progress("reading") as report:
+            report(1, 10)
+        assert stream.getvalue() == ""
 
 
 def test_an_ascii_terminal_and_a_reader_that_has_seen_enough(tmp_path):

@@ -22,7 +22,7 @@ from PIL import Image
 
 from ibinn.cli import explore as explore_command
 from ibinn.cli import main
-from ibinn.cli.explore import has_display, offered
+from ibinn.cli.explore import choose_run, has_display
 
 pytestmark = pytest.mark.usefixtures("own_places")
 ON_LINUX = pytest.mark.skipif(
@@ -162,7 +162,7 @@ def make_runs(root, *names):
 def at_a_terminal(monkeypatch, tmp_path):
     """answer(text) is what the person types."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(explore_command, "has_person", lambda: True)
+    monkeypatch.setattr(explore_command, "is_interactive", lambda: True)
     return lambda text: monkeypatch.setattr("builtins.input", lambda question: text)
 
 
@@ -171,16 +171,16 @@ def test_runs_below_the_folder_are_offered(at_a_terminal, tmp_path, capsys):
     os.utime(tmp_path / "runs/b/model.safetensors", (10**9, 10**9))
     for typed, run in (("", "runs/a"), ("2", "runs/b")):
         at_a_terminal(typed)
-        assert offered(Path()) == Path(run)
+        assert choose_run(Path()) == Path(run)
     assert "  1  runs/a\n  2  runs/b\n" in capsys.readouterr().out
     make_runs(tmp_path, *(f"more/{i}" for i in range(25)))
     at_a_terminal("20")
-    assert offered(Path()).parent == Path("more")
+    assert choose_run(Path()).parent == Path("more")
     assert "and 7 older ones" in capsys.readouterr().out
     for typed in ("21", "0", "x"):
         at_a_terminal(typed)
-        with pytest.raises(ValueError, match="none of the numbers"):
-            offered(Path())
+        with pytest.raises(ValueError, match="numbers above"):
+            choose_run(Path())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
@@ -203,28 +203,28 @@ def test_a_run_is_chosen_at_a_terminal(digits_folder, tmp_path):
     assert process.wait(20) == 0
     os.close(here)
     assert b"1  runs/mine" in said
-    assert b"runs/mine: look at http://127.0.0.1:" in said
+    assert b"runs/mine: open http://127.0.0.1:" in said
 
 
 def test_where_there_is_no_run_the_demo_is_offered(at_a_terminal, monkeypatch):
     trained = []
     monkeypatch.setattr(explore_command.Demo, "run", lambda self: trained.append(self.out))
     at_a_terminal("n")
-    with pytest.raises(ValueError, match="ibinn train makes a run"):
-        offered(Path())
+    with pytest.raises(ValueError, match="ibinn train"):
+        choose_run(Path())
     assert trained == []
     at_a_terminal("")
-    assert offered(Path()) == Path("runs/demo")
+    assert choose_run(Path()) == Path("runs/demo")
     assert trained == [Path("runs/demo")]
 
 
 def test_without_a_terminal_the_runs_are_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="ibinn demo makes one"):
-        offered(Path())
+    with pytest.raises(ValueError, match="ibinn demo"):
+        choose_run(Path())
     make_runs(tmp_path, "runs/a")
-    with pytest.raises(ValueError, match="there is runs/a"):
-        offered(Path())
+    with pytest.raises(ValueError, match="runs/a"):
+        choose_run(Path())
 
 
 def test_a_browser_is_opened_only_where_it_is_a_window(monkeypatch):

@@ -19,7 +19,7 @@ from PIL import Image
 from sklearn.datasets import load_iris
 
 from ibinn import IBINNClassifier
-from ibinn.cli.explore import Explore, opened
+from ibinn.cli.explore import Explore
 from ibinn.config import ALPHA
 from ibinn.data.dataset import Part
 from ibinn.data.known import load
@@ -257,15 +257,15 @@ def test_two_classes_and_rows_that_overflow(moons):
 def test_a_model_without_its_data_shows_its_own_samples(tmp_path, capsys):
     x, y = load_iris(return_X_y=True)
     IBINNClassifier(epochs=2, random_state=0).fit(x, y).save(tmp_path / "model")
-    explorer = opened(tmp_path / "model", Explore(tmp_path / "model"))
+    explorer = Explore().open_explorer(tmp_path / "model")
     about = explorer.about
     assert about.map_of == "samples"
     assert "drawn from the model" in about.notes[0]
     assert "drawn from the model" in capsys.readouterr().err
     assert explorer.decision(by_index(0)).true_class is None
     assert len(explorer.map_part(0, 500).points) == 500
-    with pytest.raises(ValueError, match="leave --data out"):
-        opened(tmp_path / "model", Explore(tmp_path / "model", data="elsewhere.csv"))
+    with pytest.raises(ValueError, match="--data"):
+        Explore(data="elsewhere.csv").open_explorer(tmp_path / "model")
 
 
 def test_samples_that_leave_the_range_of_pixels_are_not_on_the_map(digits):
@@ -292,9 +292,7 @@ def test_samples_that_leave_the_range_of_pixels_are_not_on_the_map(digits):
 
 def test_a_resnet_without_its_data_has_no_inputs(resnet, capsys):
     assert len(own_samples(resnet.run).part) == 0
-    explorer = opened(
-        resnet.folder, Explore(resnet.folder, device="cpu")
-    )  # 400 digits are not the known set
-    assert "so there is none to show" in capsys.readouterr().err
+    explorer = Explore(device="cpu").open_explorer(resnet.folder)  # 400 digits are not the known set
+    assert "no points" in capsys.readouterr().err
     with pytest.raises(ValueError, match="there are none"):
         explorer.decision(by_index(0))

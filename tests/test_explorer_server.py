@@ -26,7 +26,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
-from ibinn.cli.explore import Explore, names_of, opened, shown
+from ibinn.cli.explore import Explore, allowed_hosts, host_in_url
 from ibinn.data.inputs import InputForm
 from ibinn.explorer import guard, schema
 from ibinn.explorer.guard import Guard
@@ -304,11 +304,11 @@ def test_a_link_from_elsewhere_opens_the_page(asked):
 
 
 def test_names_under_which_a_machine_may_be_asked():
-    assert names_of("127.0.0.1") == frozenset()
-    app = Guard(None, names_of("box.example"), 0)
+    assert allowed_hosts("127.0.0.1") == frozenset()
+    app = Guard(None, allowed_hosts("box.example"), 0)
     assert app.knows("BOX.example:80")
     assert not app.knows("other.example")
-    assert [shown(host) for host in ("0.0.0.0", "::", "::1", "box")] == [
+    assert [host_in_url(host) for host in ("0.0.0.0", "::", "::1", "box")] == [
         "127.0.0.1",
         "[::1]",
         "[::1]",
@@ -335,7 +335,7 @@ def test_nothing_is_unpickled(digits_folder, monkeypatch):
 
     for name in ("load", "loads", "Unpickler"):
         monkeypatch.setattr(pickle, name, refuse)
-    ask = client(opened(digits_folder, Explore(digits_folder, device="cpu")))
+    ask = client(Explore(device="cpu").open_explorer(digits_folder))
     assert ask.get("/api/quality").json()["missing"] is None
     assert ask.post("/api/decision", json={"input": {"index": 0}}).status_code == 200
 

@@ -296,7 +296,8 @@ def test_data_that_has_moved_can_be_named(cli, tmp_path):
     moved = data.rename(tmp_path / "moved.npz")
     _, err, code = cli("evaluate", tmp_path / "run")
     assert code == 2
-    assert f"there is no {data}, which the run was trained on; say where it is with --data" in err
+    assert str(data) in err
+    assert "--data" in err
     assert cli("evaluate", tmp_path / "run", "--data", moved, "--ood")[2] == 0
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from ibinn import IBINNClassifier
-from ibinn._system import write_whole
+from ibinn._system import write_atomically
 from ibinn.data.inputs import InputForm
 from ibinn.models.output import TENSORS as FIELDS
 from ibinn.ood.scores import SCORES
@@ -195,11 +195,11 @@ def test_a_class_name_that_no_encoding_knows(folders, tmp_path):
 def test_a_full_disk_leaves_the_last_good_file(tmp_path):
     """The system's own limit on file sizes stands in for a full disk: the write itself fails half-way."""
     target = tmp_path / "x"
-    write_whole(target, b"good")
+    write_atomically(target, b"good")
     script = (
-        "import resource, sys; from pathlib import Path; from ibinn._system import write_whole\n"
+        "import resource, sys; from pathlib import Path; from ibinn._system import write_atomically\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
-        "try: write_whole(Path(sys.argv[1]), bytes(5000))\n"
+        "try: write_atomically(Path(sys.argv[1]), bytes(5000))\n"
         "except OSError as error: print('refused')"
     )
     done = subprocess.run(

@@ -15,7 +15,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from ibinn._system import chosen_device
+from ibinn._system import choose_device
 from ibinn._types import Array, Floats
 from ibinn.config import ALPHA, Device, Precision, Size, convert
 from ibinn.data.dataset import Dataset, Part, checked
@@ -195,7 +195,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         numbers = {name: whole_number(name, getattr(self, name)) for name in ("epochs", "batch_size")}
         asked: Any = {name: value for name, value in numbers.items() if value is not None}
         config = override(replace(config, recipe=replace(config.recipe, **asked)), tuple(self.settings))
-        trainer = Trainer(config, dataset, splits, chosen_device(self.device, dataset.is_images))
+        trainer = Trainer(config, dataset, splits, choose_device(self.device, dataset.is_images))
         recipe = config.recipe
         watcher = (
             Lines(recipe.epochs, min(recipe.batch_size, len(splits.train))) if self.verbose else Quiet()

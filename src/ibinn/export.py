@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ibinn import __version__
-from ibinn._system import write_whole
+from ibinn._system import write_atomically
 from ibinn.data.inputs import InputForm
 from ibinn.data.preprocess import TablePreprocess
 from ibinn.models.output import apply
@@ -126,7 +126,7 @@ def write_graph(
     # The exporter notes the paths of source files at each node, which do not belong into the file.
     import_module("onnx_ir.passes.common").ClearMetadataAndDocStringPass()(program.model)
     program.model.metadata_props.update(metadata)
-    write_whole(path, program.model_proto.SerializeToString())
+    write_atomically(path, program.model_proto.SerializeToString())
 
 
 def check_packages() -> None:

@@ -21,7 +21,7 @@ def serving(folder, *options):
     )
     try:
         said = []
-        while not (found := re.search(r"look at (http://\S+/)", said[-1] if said else "")):
+        while not (found := re.search(r"open (http://\S+/)", said[-1] if said else "")):
             line = process.stdout.readline()
             assert line, f"it ended: {said}"
             said.append(line)

@@ -9,18 +9,16 @@ from ibinn.cli.train import Train
 
 @dataclass(frozen=True)
 class Demo:
-    """Train on the handwritten digits that come with scikit-learn, evaluate, and write a run folder."""
+    """Train on scikit-learn's handwritten digits, evaluate, and write a report, in about a minute."""
 
     out: Path = Path("runs", "demo")
-    """The run folder."""
+    """The run folder to write."""
 
     seed: int = 0
-    """Drives split and start."""
+    """Seed of the split, the initial weights and the training."""
 
     def run(self) -> None:
-        print("1,797 handwritten digits of 8 x 8 pixels; gamma = 1: class and density in equal parts")
+        print("1,797 handwritten digits of 8 x 8 pixels, gamma = 1")
         Train("digits", seed=self.seed, out=self.out, resume=True, device="cpu").run()
         Evaluate(self.out, device="cpu").run()
-        print(
-            f"next: open {self.out / 'report.html'} in a browser, or look around with: ibinn explore {self.out}"
-        )
+        print(f"next: open {self.out / 'report.html'} in a browser, or run: ibinn explore {self.out}")

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from ibinn.cli.terminal import note, one_line, progress
-from ibinn.config import Device
+from ibinn._system import choose_device
+from ibinn.cli.files import read_data
+from ibinn.cli.options import BatchSize, ComputeDevice, DataDir, MovedData
+from ibinn.cli.terminal import error_text, print_note, progress
+from ibinn.config import at_least
 
 if TYPE_CHECKING:
     from ibinn._types import Array
@@ -15,97 +18,86 @@ if TYPE_CHECKING:
     from ibinn.run.results import Results
     from ibinn.run.trained import Run
 
+OOD = (
+    "OoD sets: noise, rotation, inverted, flipped, jpeg, rgb_rotation, quickdraw, imagenet, for tables permuted, "
+    "or any data by name or path. By default those of the paper that fit the data."
+)
+
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Every metric on the test set and on strange inputs: writes results.json, figures/ and report.html."""
+    """Compute every metric on the test set and on OoD sets; write results.json, figures/ and report.html."""
 
-    run_folder: tyro.conf.Positional[Path]
-    """What ibinn train wrote."""
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Folder written by ibinn train."""
 
-    ood: tuple[str, ...] | None = None
-    """Sets of strange inputs: noise, rotation, inverted, flipped, jpeg, rgb_rotation, quickdraw, imagenet, for
-    tables permuted, or any data by name or path. By default those of the paper that fit the data."""
+    ood: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="[NAME ...]", help=OOD)] = None
 
-    data: str | None = None
-    """The data, if it is not where it was at training."""
+    data: MovedData = None
 
-    data_dir: Path | None = None
-    """Where known sets are looked for first. Else $IBINN_DATA, then ~/.cache/ibinn."""
+    data_dir: DataDir = None
 
-    batch_size: int = 500
-    """Inputs at a time: less needs less memory."""
+    batch_size: BatchSize = 500
 
-    device: Device = "auto"
-    """Where to compute."""
+    device: ComputeDevice = "auto"
 
     def run(self) -> None:
-        from ibinn._system import chosen_device
-        from ibinn.data.known import KNOWN, load
+        from ibinn.data.known import KNOWN
+        from ibinn.evaluation import evaluate, read_test
+        from ibinn.inference.latent import latent_arrays
+        from ibinn.report.runs import write_run
         from ibinn.run.folder import load_run
 
-        if self.batch_size < 1:
-            raise ValueError(f"--batch-size is {self.batch_size} but must be 1 or more")
+        at_least("--batch-size", self.batch_size, 1)
         run = load_run(self.run_folder)
         data = self.data or run.config.data
         if data not in KNOWN and not Path(data).exists():
             raise ValueError(
-                f"there is no {data}, which the run was trained on; say where it is with --data"
+                f"the run was trained on {data}, which does not exist; give its place with --data"
             )
-        with progress(f"reading {data}") as on_progress:
-            dataset = load(data, self.data_dir, run.config.target, on_progress)
-        run.pipeline.to(chosen_device(self.device, dataset.is_images))
-        evaluate_and_tell(run, dataset, self)
+        dataset = read_data(data, self.data_dir, run.config.target)
+        run.pipeline.to(choose_device(self.device, dataset.is_images))
+        test = read_test(run, dataset)
+        sets, left_out = self.ood_sets(run, dataset, test.x)
+        with progress("evaluating") as on_progress:
+            results, arrays = evaluate(run, dataset, sets, left_out, self.batch_size, on_progress)
+        arrays |= latent_arrays(run, test, self.batch_size)
+        with progress("drawing", unit="figures") as on_progress:
+            write_run(self.run_folder, results, arrays, on_progress)
+        print_results(results)
+        print(f"written to {self.run_folder}: results.json, figures, report.html")
+
+    def ood_sets(
+        self, run: "Run", dataset: "Dataset", test: "Array"
+    ) -> "tuple[dict[str, Array], dict[str, str]]":
+        """The OoD sets, and for each one that is not available the reason."""
+        from ibinn.ood.sets import ood_rows, ood_set, usual_sets
+
+        sets, left_out = {}, {}
+        for name in usual_sets(run.config.data, dataset.shape) if self.ood is None else self.ood:
+            try:
+                if dataset.levels is None:
+                    columns, target = dataset.feature_names, run.config.target
+                    sets[name] = ood_rows(name, test, columns, data_dir=self.data_dir, target=target)
+                else:
+                    sets[name] = ood_set(name, test, dataset.levels, data_dir=self.data_dir, n=len(test))
+            except (ValueError, OSError) as error:
+                left_out[name] = error_text(error)
+                print_note(f"{name} is left out: {left_out[name]}")
+        return sets, left_out
 
 
-def evaluate_and_tell(run: "Run", dataset: "Dataset", command: Evaluate) -> None:
-    from ibinn.evaluation import evaluate, read_test
-    from ibinn.inference.latent import latent_arrays
-    from ibinn.report.runs import write_run
-
-    folder = command.run_folder
-    test = read_test(run, dataset)
-    sets, left_out = strange_sets(run, dataset, test.x, command)
-    with progress("evaluating") as on_progress:
-        results, arrays = evaluate(run, dataset, sets, left_out, command.batch_size, on_progress)
-    arrays |= latent_arrays(run, test, command.batch_size)
-    with progress("drawing", unit="figures") as on_progress:
-        write_run(folder, results, arrays, on_progress)
-    tell(results)
-    print(f"written to {folder}: results.json, figures, report.html")
-
-
-def strange_sets(
-    run: "Run", dataset: "Dataset", test: "Array", command: Evaluate
-) -> "tuple[dict[str, Array], dict[str, str]]":
-    """The sets of strange inputs, and of those that could not be had a sentence why."""
-    from ibinn.ood.sets import ood_rows, ood_set, usual_sets
-
-    sets, left_out = {}, {}
-    data_dir, target = command.data_dir, run.config.target
-    for name in usual_sets(run.config.data, dataset.shape) if command.ood is None else command.ood:
-        try:
-            if dataset.levels is None:
-                sets[name] = ood_rows(name, test, dataset.feature_names, 0, data_dir, target)
-            else:
-                sets[name] = ood_set(name, test, dataset.levels, 0, data_dir, len(test))
-        except (ValueError, OSError) as error:
-            left_out[name] = one_line(error)
-            note(f"{name} is left out: {left_out[name]}")
-    return sets, left_out
-
-
-def tell(results: "Results") -> None:
+def print_results(results: "Results") -> None:
     """The headline numbers."""
     calibration, score = results.calibration, results.score
     bits = "" if results.bits_per_dim is None else f", {results.bits_per_dim:.3f} bits/dim"
     print(f"test: error {results.error:.2f} % of {results.n_test}{bits}")
     if calibration.ece is not None:
         print(
-            f"calibration: ECE {calibration.ece:.2f} % (perfect: {calibration.floor['ece']['mean']:.2f} %), "
+            f"calibration: ECE {calibration.ece:.2f} % (perfect: {calibration.floor['ece'].mean:.2f} %), "
             f"MCE {calibration.mce:.2f} %, ICE {calibration.ice:.2f} %"
         )
-    rate, sets = results.false_alarm_rate[score], "; of" if results.ood else ""
-    print(f"flagged as strange ({score}, alpha {results.alpha:g}): {rate:.1f} % of the test set{sets}")
-    for name, strange in results.ood.items():
-        print(f"  {name:14} {strange.detected_at_alpha[score]:5.1f} %, AUROC {strange.auroc[score]:5.1f} %")
+    print(f"atypical (score {score}, alpha {results.alpha:g}):")
+    print(f"  {'test set':14} {results.false_alarm_rate[score]:5.1f} %")
+    for name, ood in results.ood.items():
+        print(f"  {name:14} {ood.detected_at_alpha[score]:5.1f} %, AUROC {ood.auroc[score]:5.1f} %")

@@ -4,24 +4,20 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
-from ibinn.cli.files import write_figure
-from ibinn.cli.models import loaded, read_one
+from ibinn.cli.files import read_one, write_figure
+from ibinn.cli.options import OneInput, RunFolder
 
 
 @dataclass(frozen=True)
 class Explain:
-    """One decision in words and numbers, with a figure if asked."""
+    """Explain the decision on one input in words and numbers, and optionally in a figure."""
 
-    run_folder: tyro.conf.Positional[Path]
-    """What ibinn train or IBINNClassifier.save wrote."""
+    run_folder: RunFolder
 
-    file: tyro.conf.Positional[str]
-    """An image, or FILE:ROW of an .npz or a table."""
+    file: OneInput
 
     figure: Path | None = None
-    """Draw posterior, place among the calibration scores and the evidence to this .png or .pdf."""
+    """A .png or .pdf to draw to: posterior, rank among the calibration scores, and evidence."""
 
     json: bool = False
     """Print the numbers as JSON."""
@@ -29,14 +25,17 @@ class Explain:
     def run(self) -> None:
         from ibinn.inference.attribution import evidence_map
         from ibinn.inference.explain import explain
+        from ibinn.run.folder import load_run
 
-        run = loaded(self.run_folder, "cpu")
-        raw = read_one(self.file, run)
-        told = explain(run, raw).in_units(run.form.log_scale)
-        print(json.dumps(told.to_dict(), indent=1, ensure_ascii=False) if self.json else told)
+        run = load_run(self.run_folder, "cpu")
+        raw = read_one(self.file, run.form, run.feature_names)
+        explanation = explain(run, raw).in_units(run.form.log_scale)
+        as_json = json.dumps(explanation.to_dict(), indent=1, ensure_ascii=False)
+        print(as_json if self.json else explanation)
         if self.figure is not None:
             from ibinn.report.decision import explanation_figure
 
-            best = sorted(range(len(told.posterior)), key=lambda k: -list(told.posterior.values())[k])
-            evidence = evidence_map(run, raw, best[0], best[1])
-            write_figure(self.figure, lambda: explanation_figure(told, raw, evidence))
+            probabilities = list(explanation.posterior.values())
+            first, second = sorted(range(len(probabilities)), key=lambda k: -probabilities[k])[:2]
+            evidence = evidence_map(run, raw, first, second)
+            write_figure(self.figure, lambda: explanation_figure(explanation, raw, evidence))

@@ -1,4 +1,4 @@
-"""ibinn explore: the page."""
+"""ibinn explore: the page in the browser."""
 
 import contextlib
 import os
@@ -8,14 +8,15 @@ import threading
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from ibinn.cli.demo import Demo
-from ibinn.cli.models import loaded
-from ibinn.cli.terminal import note, one_line, progress
-from ibinn.config import Device, Pretrained
+from ibinn.cli.files import read_data
+from ibinn.cli.options import ComputeDevice, DataDir, MovedData
+from ibinn.cli.terminal import error_text, print_note
+from ibinn.config import Pretrained
 from ibinn.run import MODEL
 
 if TYPE_CHECKING:
@@ -23,37 +24,34 @@ if TYPE_CHECKING:
     from ibinn.explorer.service import Explorer
     from ibinn.run.trained import Run
 
-HERE = "127.0.0.1"
-MOST_OFFERED = 20
+LOCALHOST = "127.0.0.1"
+MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
 class Explore:
-    """A page to look at what a model knows: its map, decisions, samples, drift and quality. Ctrl-C ends it."""
+    """Open a page that shows a model: its map, decisions, samples, drift and quality. Ctrl-C ends it."""
 
-    run_folder: tyro.conf.Positional[Path | None] = None
-    """What ibinn train or IBINNClassifier.save wrote; by default the runs below this folder are offered."""
+    run_folder: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="RUN")] = None
+    """Folder written by ibinn train or IBINNClassifier.save; by default you choose among the runs here."""
 
     pretrained: Pretrained | None = None
-    """Instead of a run: a trained model that comes with the package."""
+    """A trained model that comes with the package, instead of a run folder."""
 
     port: int | None = None
-    """By default 8765, or any that is free."""
+    """Port of the page; by default 8765, or any free port if that is taken."""
 
-    host: str = HERE
-    """Another address lets other machines in, whoever they are."""
+    host: str = LOCALHOST
+    """Address to listen on. With another address than the default, everyone who can reach it can use the page."""
 
     browser: bool = True
     """Open the page in the browser."""
 
-    data: str | None = None
-    """The data, if it is not where it was at training."""
+    data: MovedData = None
 
-    data_dir: Path | None = None
-    """Where known sets are looked for first. Else $IBINN_DATA, then ~/.cache/ibinn."""
+    data_dir: DataDir = None
 
-    device: Device = "auto"
-    """Where to compute."""
+    device: ComputeDevice = "auto"
 
     def run(self) -> None:
         try:
@@ -65,109 +63,102 @@ class Explore:
         if self.run_folder and self.pretrained:
             raise ValueError("give a run folder or --pretrained, not both")
         with listen(self.host, self.port) as sock:  # before anything slow: a mistake shows at once
-            folder = self.run_folder or self.chosen()
-            app = make_app(opened(folder, self), names_of(self.host))
-            address = f"http://{shown(self.host)}:{sock.getsockname()[1]}/"
-            if self.host not in (HERE, "localhost", "::1"):
-                note(f"anybody who can reach {self.host} can use this page: there is no password")
-            print(f"{folder}: look at {address} (Ctrl-C ends)", flush=True)
+            folder = self.run_folder or self.choose_folder()
+            app = make_app(self.open_explorer(folder), allowed_hosts(self.host))
+            address = f"http://{host_in_url(self.host)}:{sock.getsockname()[1]}/"
+            if self.host not in (LOCALHOST, "localhost", "::1"):
+                print_note(f"everyone who can reach {self.host} can use this page: it has no password")
+            print(f"{folder}: open {address} (Ctrl-C ends)", flush=True)
             if self.browser and has_display():
                 threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-            with contextlib.suppress(KeyboardInterrupt):  # which is how it is meant to end
+            with contextlib.suppress(KeyboardInterrupt):  # the normal way to end it
                 serve(app, sock)
 
-    def chosen(self) -> Path:
-        """The folder of a model that was not given by its folder."""
+    def choose_folder(self) -> Path:
+        """The folder of a pretrained model, or of a run that the user chooses."""
         if self.pretrained is None:
-            return offered(Path())
+            return choose_run(Path())
         from ibinn.pretrained import pretrained_folder
 
         return pretrained_folder(self.pretrained)
 
+    def open_explorer(self, folder: Path) -> "Explorer":
+        """The explorer of a run. Its map shows the test data or, if that is missing, samples of the model."""
+        from ibinn.explorer.service import Explorer, Inputs, own_samples
+        from ibinn.run.folder import load_run
 
-def opened(folder: Path, command: Explore) -> "Explorer":
-    """The run with the inputs for its map: its test data or, where that is not at hand, its own samples."""
-    from ibinn.explorer.service import Explorer, Inputs, own_samples
-
-    run = loaded(folder, command.device)
-    try:
-        return Explorer(run, folder, Inputs(test_part(run, command), "test"))
-    except (ValueError, OSError) as error:
-        if command.data is not None:
-            raise
-        reason = one_line(error)
-    inputs = own_samples(run)
-    instead = (
-        "so the points are drawn from the model itself" if len(inputs.part) else "so there is none to show"
-    )
-    why = f"The test data is not at hand, {instead} ({reason})."
-    note(why)
-    return Explorer(run, folder, inputs, (why,))
-
-
-def test_part(run: "Run", command: Explore) -> "Part":
-    from ibinn.data.known import load
-    from ibinn.evaluation import read_test
-    from ibinn.explorer.service import MOST_INPUTS
-
-    if run.is_estimator:
-        raise ValueError(
-            "a saved estimator comes without its data" + "; leave --data out" * bool(command.data)
+        run = load_run(folder, self.device)
+        try:
+            return Explorer(run, folder, Inputs(self.read_test_part(run), "test"))
+        except (ValueError, OSError) as error:
+            if self.data is not None:
+                raise
+            reason = error_text(error)
+        inputs = own_samples(run)
+        instead = (
+            "the points are drawn from the model itself" if len(inputs.part) else "there are no points"
         )
-    data = command.data or run.config.data
-    with progress(f"reading {data}") as on_progress:
-        dataset = load(data, command.data_dir, run.config.target, on_progress)
-    return read_test(run, dataset, MOST_INPUTS)
+        text = f"The test data is not available, so {instead} ({reason})."
+        print_note(text)
+        return Explorer(run, folder, inputs, (text,))
+
+    def read_test_part(self, run: "Run") -> "Part":
+        from ibinn.evaluation import read_test
+        from ibinn.explorer.service import MOST_INPUTS
+
+        if run.is_estimator:
+            raise ValueError(
+                "a saved estimator comes without its data" + "; leave out --data" * bool(self.data)
+            )
+        dataset = read_data(self.data or run.config.data, self.data_dir, run.config.target)
+        return read_test(run, dataset, MOST_INPUTS)
 
 
-def offered(folder: Path) -> Path:
-    """A run below a folder that a person chooses, the newest first, or the demo."""
+def choose_run(folder: Path) -> Path:
+    """A run below the folder that the user chooses, the newest first, or the demo."""
     models = {path for depth in ("", "*/", "*/*/", "*/*/*/") for path in folder.glob(depth + MODEL)}
     runs = [path.parent for path in sorted(models, key=lambda path: (-path.stat().st_mtime, path))]
-    if not has_person():
-        there = ", ".join(map(str, runs[:MOST_OFFERED])) or "none here; ibinn demo makes one"
-        raise ValueError(f"say which run to look at, as in ibinn explore RUN; there is {there}")
+    listed = runs[:MOST_LISTED]
+    if not is_interactive():
+        names = ", ".join(map(str, listed)) or "none; ibinn demo makes one"
+        raise ValueError(f"name a run, as in: ibinn explore RUN; the runs below this folder are {names}")
     if not runs:
-        if asked("There is no run below this folder. Train the demo, in under a minute? [Y/n] ") in (
-            "",
-            "y",
-            "yes",
-        ):
-            Demo().run()
-            return Demo().out
-        raise ValueError("there is nothing to look at yet; ibinn train makes a run")
-    for number, run in enumerate(runs[:MOST_OFFERED], start=1):
+        question = "There is no run below this folder. Train the demo, in under a minute? [Y/n] "
+        if ask_user(question) not in ("", "y", "yes"):
+            raise ValueError("there is no run to explore; ibinn train makes one")
+        Demo().run()
+        return Demo().out
+    for number, run in enumerate(listed, start=1):
         print(f"{number:3}  {run}")
-    if len(runs) > MOST_OFFERED:
-        print(f"     and {len(runs) - MOST_OFFERED} older ones: ibinn explore RUN")
-    choice = asked("Which run? [1] ") or "1"
-    if not choice.isdigit() or not 1 <= int(choice) <= len(runs[:MOST_OFFERED]):
-        raise ValueError(f"{choice!r} is none of the numbers above")
-    return runs[int(choice) - 1]
+    if len(runs) > len(listed):
+        print(f"     and {len(runs) - len(listed)} older ones: ibinn explore RUN")
+    choice = ask_user("Which run? [1] ") or "1"
+    if not choice.isdigit() or not 1 <= int(choice) <= len(listed):
+        raise ValueError(f"{choice!r} is not one of the numbers above")
+    return listed[int(choice) - 1]
 
 
-def has_person() -> bool:
-    """Whether somebody is there to answer."""
+def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def asked(question: str) -> str:
+def ask_user(question: str) -> str:
     try:
         return input(question).strip().lower()
     except EOFError:
         return "n"
 
 
-def names_of(host: str) -> frozenset[str]:
-    """Under which the page may be asked for, beside localhost and addresses."""
-    return frozenset() if host == HERE else frozenset({host.lower(), socket.gethostname().lower()})
+def allowed_hosts(host: str) -> frozenset[str]:
+    """Host names that requests may use, besides localhost and addresses."""
+    return frozenset() if host == LOCALHOST else frozenset({host.lower(), socket.gethostname().lower()})
 
 
-def shown(host: str) -> str:
-    """A host as a browser on this machine takes it."""
-    return {"0.0.0.0": HERE, "::": "[::1]"}.get(host) or (f"[{host}]" if ":" in host else host)
+def host_in_url(host: str) -> str:
+    """The host for a browser on this machine."""
+    return {"0.0.0.0": LOCALHOST, "::": "[::1]"}.get(host) or (f"[{host}]" if ":" in host else host)
 
 
 def has_display() -> bool:
-    """Whether a browser would be a window, and not text in this terminal."""
+    """Whether a browser would open a window, and not text in this terminal."""
     return sys.platform in ("darwin", "win32") or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())

@@ -2,52 +2,36 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import tyro
-
-from ibinn.cli.files import is_picture, write_arrays, write_figure
-from ibinn.cli.models import estimator_of, loaded, read_one
-
-if TYPE_CHECKING:
-    from ibinn._types import Array
-    from ibinn.run.trained import Run
+from ibinn.cli.files import read_one, write_inputs
+from ibinn.cli.options import OneInput, RunFolder
 
 
 @dataclass(frozen=True)
 class Interpolate:
-    """The way in latent space from one input to another."""
+    """Go from one input to another in latent space."""
 
-    run_folder: tyro.conf.Positional[Path]
-    """What ibinn train or IBINNClassifier.save wrote."""
+    run_folder: RunFolder
 
-    a: tyro.conf.Positional[str]
-    """An image, or FILE:ROW of an .npz or a table."""
+    a: OneInput
 
-    b: tyro.conf.Positional[str]
-    """Another."""
+    b: OneInput
 
     steps: int = 9
-    """Inputs on the way, both ends included."""
+    """Number of inputs, both ends included."""
 
     out: Path | None = None
-    """.png or .pdf (images), .npz, or .csv (tables); by default interpolation.png or interpolation.csv."""
+    """File to write: .png, .pdf or .npz, for tables .csv or .npz; by default interpolation.png or .csv."""
 
     def run(self) -> None:
-        run = loaded(self.run_folder, "cpu")
-        model = estimator_of(run, self.run_folder)
-        a, b = (run.form.back(read_one(name, run)[None])[0] for name in (self.a, self.b))
+        from ibinn.estimator import IBINNClassifier
+        from ibinn.report.pictures import draw_interpolations
+
+        model = IBINNClassifier.load(self.run_folder, device="cpu")
+        form, feature_names = model.form_, model.run_.feature_names
+        a, b = (form.back(read_one(name, form, feature_names)[None])[0] for name in (self.a, self.b))
         x = model.interpolate(a, b, self.steps)
-        out = self.out or Path("interpolation.png" if run.form.is_images else "interpolation.csv")
-        write_way(out, x, run)
-        print(f"written to {out}")
-
-
-def write_way(out: Path, x: "Array", run: "Run") -> None:
-    from ibinn.report.pictures import draw_interpolations
-
-    if is_picture(out, run):
-        images = run.form.raw(x)
-        write_figure(out, lambda: draw_interpolations([("", images)], run.form.levels or 256))
-    else:
-        write_arrays(out, x, run, None)
+        out = self.out or Path("interpolation.png" if form.is_images else "interpolation.csv")
+        write_inputs(
+            out, x, None, model, lambda images, levels: draw_interpolations([("", images)], levels)
+        )

@@ -7,67 +7,63 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from ibinn.cli.models import loaded
+from ibinn._system import write_atomically
+from ibinn.cli.options import BatchSize, ComputeDevice, RunFolder
 from ibinn.cli.terminal import progress
-from ibinn.config import Device
+from ibinn.config import at_least
 
 if TYPE_CHECKING:
     from ibinn._types import Array
     from ibinn.run.trained import Run
-
 
 SOME_ATYPICAL = 3  # exit code
 
 
 @dataclass(frozen=True)
 class Predict:
-    """A row per input: class, probability, p-value, and whether it is like the training data."""
+    """Print a row per input: class, probability, p-value, and whether it is typical of the training data."""
 
-    run_folder: tyro.conf.Positional[Path]
-    """What ibinn train or IBINNClassifier.save wrote."""
+    run_folder: RunFolder
 
     files: tyro.conf.Positional[tuple[Path, ...]]
-    """Images, folders of images, .npz with x; for a table .csv, .parquet or .npz."""
+    """Image files, folders of images, or .npz with an array x; for a table .csv, .parquet or .npz."""
 
     format: Literal["table", "csv", "jsonl"] = "table"
-    """For eyes, for spreadsheets, or a JSON object per line."""
+    """An aligned table with rounded numbers, CSV, or a JSON object per line."""
 
     out: Path | None = None
-    """Write to this file instead of the terminal."""
+    """File to write instead of printing to the terminal."""
 
     alpha: float = 0.05
-    """Atypical is what has p <= alpha: so many false alarms on data like that of training."""
+    """Inputs with p <= alpha are atypical. At most this share of data like the training data is."""
 
     fdr: float | None = None
-    """Instead: flag within the whole batch so that at most this share of the flagged are false alarms."""
+    """False discovery rate, instead of alpha: at most this share of the atypical inputs are false alarms."""
 
     fail: bool = False
-    """Exit with 3 where some input is atypical."""
+    """Exit with code 3 if an input is atypical."""
 
-    batch_size: int = 500
-    """Inputs at a time: less needs less memory."""
+    batch_size: BatchSize = 500
 
-    device: Device = "auto"
-    """Where to compute."""
+    device: ComputeDevice = "auto"
 
     def run(self) -> None:
-        from ibinn._system import write_whole
         from ibinn.inference.judge import judge
         from ibinn.inference.verdicts import FlagRule, format_rows, verdict_rows
+        from ibinn.run.folder import load_run
 
-        if self.batch_size < 1:
-            raise ValueError(f"--batch-size is {self.batch_size} but must be 1 or more")
+        at_least("--batch-size", self.batch_size, 1)
         rule = FlagRule(self.alpha, self.fdr)
-        run = loaded(self.run_folder, self.device)
+        run = load_run(self.run_folder, self.device)
         names, raw = read_all(self.files, run)
         with progress("predicting") as on_progress:
             output = judge(run, raw, self.batch_size, on_progress)
-        rows = verdict_rows(run, names, output, rule, run.form.log_scale)
+        rows = verdict_rows(run, names, output, rule)
         text = format_rows(rows, self.format)
         if self.out is None:
             print(text, end="")
         else:
-            write_whole(self.out, text)
+            write_atomically(self.out, text)
         n_atypical = sum(row.verdict == "atypical" for row in rows)
         print(f"{n_atypical} of {len(rows)} inputs are atypical", file=sys.stderr)
         if self.fail and n_atypical:
@@ -75,7 +71,7 @@ class Predict:
 
 
 def read_all(files: tuple[Path, ...], run: "Run") -> "tuple[list[str], Array]":
-    """Of several files, one after the other."""
+    """Names and raw inputs of all files."""
     import numpy as np
 
     from ibinn.data.inputs import read_inputs

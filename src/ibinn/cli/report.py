@@ -6,7 +6,7 @@ from typing import Literal
 
 import tyro
 
-from ibinn.cli.terminal import note
+from ibinn.cli.terminal import print_note
 
 Score = Literal[
     "typicality",
@@ -24,24 +24,24 @@ Score = Literal[
 
 @dataclass(frozen=True)
 class Report:
-    """The paper's tables and figures over several evaluated runs."""
+    """Write the paper's tables and figures over several evaluated runs."""
 
     run_folders: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders with a results.json each: methods, gammas, seeds. Or the folder of a sweep."""
+    """Run folders with results.json, or the folder of a sweep."""
 
     out: Path | None = None
-    """Where the tables and figures go; by default report, or FOLDER/report for the FOLDER of a sweep."""
+    """Folder for the tables and figures; by default report, or FOLDER/report for the FOLDER of a sweep."""
 
     paper: bool = False
-    """Put the numbers that the paper prints below ours; for cifar10 and cifar100."""
+    """Add the numbers printed in the paper; for cifar10 and cifar100."""
 
     score: Score = "typicality"
-    """The OoD score of tables and figures; the paper's by default."""
+    """OoD score of the tables and figures; the default is the paper's."""
 
     def run(self) -> None:
         from ibinn.report.runs import is_sweep, report
 
         folders = self.run_folders
         home = folders[0] if len(folders) == 1 and is_sweep(folders[0]) else Path()
-        for path in report(folders, self.out or home / "report", self.paper, self.score, note):
+        for path in report(folders, self.out or home / "report", self.paper, self.score, print_note):
             print(f"written to {path}")

@@ -2,69 +2,47 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-import tyro
-
-from ibinn.cli.files import is_picture, write_arrays, write_figure
-from ibinn.cli.models import estimator_of, loaded
-
-if TYPE_CHECKING:
-    from ibinn._types import Array
-    from ibinn.run.trained import Run
+from ibinn.cli.files import write_inputs
+from ibinn.cli.options import RunFolder
+from ibinn.config import at_least
 
 
 @dataclass(frozen=True)
 class Sample:
-    """New inputs of each class: a picture, an .npz, or for a table a .csv."""
+    """Draw new inputs of each class, as a picture, an .npz file or, for a table, a .csv file."""
 
-    run_folder: tyro.conf.Positional[Path]
-    """What ibinn train or IBINNClassifier.save wrote."""
+    run_folder: RunFolder
 
     out: Path | None = None
-    """.png or .pdf (images), .npz with x and y, or .csv (tables); by default samples.png or samples.csv."""
+    """File to write: .png, .pdf or .npz, for tables .csv or .npz; by default samples.png or .csv."""
 
     n: int = 10
-    """So many of each class."""
+    """Number of samples per class."""
 
     classes: tuple[str, ...] = ()
-    """Only these classes, by name."""
+    """Names of the classes to sample; by default all."""
 
     temperature: float = 1.0
-    """Deviation in latent space: below 1 more typical, 0 the centre of each class."""
+    """Standard deviation in latent space. Below 1 samples are more typical; 0 gives the centre of each class."""
 
     seed: int = 0
-    """Other samples for another number."""
+    """Seed of the random numbers."""
 
     def run(self) -> None:
         import numpy as np
 
-        run = loaded(self.run_folder, "cpu")
-        model = estimator_of(run, self.run_folder)
-        wanted = chosen_classes(self.classes, run.class_names)
-        if self.n < 1:
-            raise ValueError(f"--n is {self.n} but must be 1 or more")
-        y = np.repeat(run.classes[wanted], self.n)
-        x, y = model.sample(len(y), y, self.temperature, self.seed)
-        out = self.out or Path("samples.png" if run.form.is_images else "samples.csv")
-        write_samples(out, x, y, run, [run.class_names[k] for k in wanted])
-        print(f"written to {out}")
+        from ibinn.estimator import IBINNClassifier
+        from ibinn.report.pictures import draw_samples
 
+        at_least("--n", self.n, 1)
+        model = IBINNClassifier.load(self.run_folder, device="cpu")
+        names = self.classes or model.run_.class_names
+        x, y = model.sample(len(names) * self.n, np.repeat(names, self.n), self.temperature, self.seed)
+        out = self.out or Path("samples.png" if model.form_.is_images else "samples.csv")
 
-def chosen_classes(names: tuple[str, ...], known: tuple[str, ...]) -> list[int]:
-    for name in names:
-        if name not in known:
-            raise ValueError(f"there is no class {name}; the classes are {', '.join(known)}")
-    return [known.index(name) for name in names] or list(range(len(known)))
+        def draw(images: Any, levels: int) -> Any:
+            return draw_samples(images.reshape(len(names), self.n, *images.shape[1:]), names, levels)
 
-
-def write_samples(out: Path, x: "Array", y: "Array", run: "Run", names: list[str]) -> None:
-    from ibinn.report.pictures import draw_samples
-
-    if is_picture(out, run):
-        levels = run.form.levels or 256
-        images = run.form.raw(x)
-        grid = images.reshape(len(names), -1, *images.shape[1:])
-        write_figure(out, lambda: draw_samples(grid, names, levels))
-    else:
-        write_arrays(out, x, run, y)
+        write_inputs(out, x, y, model, draw)

@@ -1,115 +1,118 @@
 """ibinn sweep."""
 
+import contextlib
 import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from ibinn.cli.terminal import note
-from ibinn.config import ConfigError, Device, at_least
+from ibinn.cli.options import ComputeDevice, DataDir
+from ibinn.cli.terminal import print_note
+from ibinn.config import ConfigError, at_least
 
 if TYPE_CHECKING:
-    from ibinn.sweep.plan import Planned
-    from ibinn.sweep.progress import Board
-    from ibinn.sweep.work import Place, Stop
+    from ibinn.sweep.local import Stop
+    from ibinn.sweep.plan import PlannedRun
+    from ibinn.sweep.progress import SweepTable
+    from ibinn.sweep.remaining import Workspace
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Make all runs of an experiment. What is finished is skipped, so the same command goes on after a stop."""
+    """Make all runs of an experiment. Finished runs are skipped, so the same command continues after a stop."""
 
     experiment: tyro.conf.Positional[Path]
-    """A TOML file: settings of ibinn train, several values where runs differ, and [[runs]] blocks."""
+    """A TOML file with options of ibinn train, lists of values where runs differ, and [[runs]] blocks."""
 
     out: Path | None = None
-    """The folder for the runs; by default runs/EXPERIMENT."""
+    """Folder for the runs; by default runs/EXPERIMENT."""
 
     ray: str | None = None
-    """Spread the runs over a Ray cluster: auto (this machine's), local (starts one here), or HOST:PORT."""
+    """Make the runs on a Ray cluster: auto (the one on this machine), local (start one here), or HOST:PORT."""
 
     cpus_per_run: int | None = None
-    """Threads of a run, and CPUs that Ray reserves for it; 1 with --ray, else all that torch takes."""
+    """Threads per run, and CPUs that Ray reserves for it; by default 1 with --ray, else torch's choice."""
 
     gpus_per_run: float = 0.0
-    """GPUs that Ray reserves for a run; 0.5 lets two share one."""
+    """GPUs that Ray reserves per run; with 0.5 two runs share one."""
 
-    device: Device = "auto"
-    """Where to compute."""
+    device: ComputeDevice = "auto"
 
-    data_dir: Path | None = None
-    """Where known sets are looked for first. Else $IBINN_DATA, then ~/.cache/ibinn."""
+    data_dir: DataDir = None
 
     dry_run: bool = False
-    """Print the commands of the runs that are not finished, one a line, and do nothing."""
+    """Print the commands of the runs that are left to do, one per line, and make no run."""
 
     def run(self) -> None:
         from ibinn.sweep.plan import plan, read_experiment
-        from ibinn.sweep.work import Place, is_finished
+        from ibinn.sweep.remaining import Workspace, remaining_runs
 
         self.check()
         folder = self.out or Path("runs", self.experiment.stem)
-        more = [] if self.device == "auto" else ["--device", self.device]
-        more += [] if self.data_dir is None else ["--data-dir", str(self.data_dir)]
-        runs = plan(read_experiment(self.experiment), folder, *more)
-        if self.dry_run:
-            for run in runs:
-                if not is_finished(run.folder):
-                    print(shlex.join(run.command))
-            return
+        options = [] if self.device == "auto" else ["--device", self.device]
+        options += [] if self.data_dir is None else ["--data-dir", str(self.data_dir)]
+        runs = plan(read_experiment(self.experiment), folder, options)
         threads = self.cpus_per_run or (1 if self.ray else None)
-        hides_gpus = self.ray is not None and not self.gpus_per_run
-        place = Place(folder.absolute(), Path.cwd(), threads, hides_gpus)
-        self.work(runs, folder, place)
+        gpus = self.gpus_per_run if self.ray else None
+        workspace = Workspace(folder.absolute(), Path.cwd(), threads, gpus)
+        if self.dry_run:
+            for run in remaining_runs(runs, workspace):
+                print(shlex.join(run.command))
+        else:
+            self.make_runs(runs, folder, workspace)
 
     def check(self) -> None:
         if self.cpus_per_run is not None:
             at_least("--cpus-per-run", self.cpus_per_run, 1)
         at_least("--gpus-per-run", self.gpus_per_run, 0)
         if self.gpus_per_run and not self.ray:
-            raise ConfigError(
-                "--gpus-per-run is for --ray; without it a run takes the GPU that --device names"
-            )
+            raise ConfigError("--gpus-per-run needs --ray; without it, --device names the device of a run")
 
-    def work(self, runs: "list[Planned]", folder: Path, place: "Place") -> None:
-        """Make the runs, tell what became of them, and exit with 1 if some failed, 130 or 143 after a signal."""
+    def make_runs(self, runs: "list[PlannedRun]", folder: Path, workspace: "Workspace") -> None:
+        """Make the runs and print the outcome; exit with 1 if some failed, with 130 or 143 after a signal."""
         from rich.console import Console
 
-        from ibinn.sweep.progress import Board
-        from ibinn.sweep.work import listening, work_here
+        from ibinn.sweep.cluster import connect, run_on_ray
+        from ibinn.sweep.local import catch_signals, run_locally
+        from ibinn.sweep.progress import SweepTable
 
-        console = Console(stderr=True)
-        if self.ray:
-            from ibinn.sweep.cluster import connected, lack_of_room, n_places, work_on_ray
+        with contextlib.ExitStack() as stack:
+            ray = stack.enter_context(connect(self.ray)) if self.ray else None
+            n_workers = self.count_workers(ray, workspace) if ray else 1
+            stop = stack.enter_context(catch_signals())  # after Ray, which has signal handlers of its own
+            table = SweepTable(runs, workspace, n_workers, Console(stderr=True), stop)
+            stack.enter_context(table)
+            if ray:
+                run_on_ray(ray, runs, workspace, stop, table)
+            else:
+                run_locally(runs, workspace, stop, table)
+        print_outcome(table, folder, stop)
 
-            needs = (place.threads or 1, self.gpus_per_run)
-            with connected(self.ray) as ray:
-                if lack := lack_of_room(ray.nodes(), *needs):
-                    if self.ray == "local":
-                        raise ConfigError(lack)
-                    note(f"{lack}, or wait for a node that has them")
-                n_workers = max(1, n_places(ray.nodes(), *needs))
-                # Ray has signal handlers of its own: ours come after.
-                with listening() as stop, Board(runs, place, n_workers, console, stop) as board:
-                    work_on_ray(ray, runs, place, stop, board, *needs)
-        else:
-            with listening() as stop, Board(runs, place, 1, console, stop) as board:
-                work_here(runs, place, stop, board)
-        conclude(board, folder, stop)
+    def count_workers(self, ray: Any, workspace: "Workspace") -> int:
+        """How many runs the cluster makes at a time; ConfigError if a local one never has room for one."""
+        from ibinn.sweep.cluster import n_slots, shortage
+
+        cpus = workspace.threads or 1
+        if text := shortage(ray.nodes(), cpus, self.gpus_per_run):
+            if self.ray == "local":
+                raise ConfigError(text)
+            print_note(f"{text}, or wait for a node that has them")
+        return max(1, n_slots(ray.nodes(), cpus, self.gpus_per_run))
 
 
-def conclude(board: "Board", folder: Path, stop: "Stop") -> None:
-    failed = [row for row in board.rows.values() if row.state == "failed"]
+def print_outcome(table: "SweepTable", folder: Path, stop: "Stop") -> None:
+    failed = [row for row in table.rows.values() if row.state == "failed"]
     for row in failed:
         print(
             f"ibinn: {row.run.name} failed: {row.why}; see {folder / 'logs' / row.run.name}.log",
             file=sys.stderr,
         )
     if stop.number:
-        print(f"ibinn: stopped, {board.counts()}; the same command goes on", file=sys.stderr)
+        print(f"ibinn: stopped, {table.counts()}; the same command continues", file=sys.stderr)
         raise SystemExit(128 + stop.number)
-    print(f"{board.counts()}\nnext: ibinn report {shlex.quote(str(folder))}")
+    print(f"{table.counts()}\nnext: ibinn report {shlex.quote(str(folder))}")
     if failed:
         raise SystemExit(1)

@@ -11,78 +11,77 @@ from typing import TYPE_CHECKING
 import tyro
 
 from ibinn.cli.evaluate import Evaluate
-from ibinn.cli.terminal import progress
-from ibinn.config import Device, Method, Precision, Priors, RunConfig, Size, run_name
+from ibinn.cli.files import read_data
+from ibinn.cli.options import ComputeDevice, DataDir, Target
+from ibinn.config import Method, Precision, Priors, RunConfig, Size, run_name
 
 if TYPE_CHECKING:
     from ibinn.data.dataset import Dataset
     from ibinn.data.splits import Splits
+    from ibinn.run.trained import Run
     from ibinn.training.distributed import Team
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train one model and write its run folder. Ctrl-C saves; the same command with --resume goes on."""
+    """Train one model and write its run folder. Ctrl-C saves; the same command with --resume continues."""
 
     data: tyro.conf.Positional[str]
-    """A known name (see ibinn data), an image folder, a Parquet file or folder, an .npz, or a table."""
+    """A known name (see ibinn data), a folder of images, a Parquet file or folder, an .npz, or a table."""
 
     method: Method = "ibinn"
-    """ibinn, or what the paper compares it with."""
+    """ibinn, or a method that the paper compares it with."""
 
     gamma: float = 1.0
-    """The knob: 0 is a density model, inf a plain classifier. For ibinn and vib."""
+    """Weight of classification against density, for ibinn and vib; 0: density model, inf: plain classifier."""
 
     size: Size | None = None
     """Network and recipe. By default tiny for tables and tiny images, small for grey images, base for colour."""
 
     epochs: int | None = None
-    """How often the training set is gone through; by default the recipe's."""
+    """Number of passes over the training set; by default the recipe's."""
 
     seed: int = 0
-    """Drives the split, the start and everything random in training."""
+    """Seed of the split, the initial weights and the training."""
 
     out: Path | None = None
-    """The run folder; by default runs/DATA-METHOD-gammaG-SIZE-seedS."""
+    """The run folder to write; by default runs/DATA-METHOD-gammaG-SIZE-seedS."""
 
     resume: bool = False
-    """Go on where the run in the folder stopped; starts afresh where there is nothing to resume."""
+    """Continue the run in the folder from its last checkpoint; without one, start from scratch."""
 
     evaluate: bool = False
-    """Do what ibinn evaluate does too, at the end."""
+    """Run ibinn evaluate after training."""
 
-    device: Device = "auto"
-    """Where to compute."""
+    device: ComputeDevice = "auto"
 
     precision: Precision = "float32"
-    """bf16: the subnets compute in bfloat16; log-dets and the mixture stay in float32."""
+    """With bf16 the subnets compute in bfloat16; log-determinants and the mixture stay in float32."""
 
     priors: Priors = "data"
-    """Class weights p(y): from the training data, all equal, or learned."""
+    """Class weights p(y): the class frequencies of the training data, uniform, or learned."""
 
-    target: str | None = None
-    """With a table: the column that holds the classes."""
+    target: Target = None
 
-    data_dir: Path | None = None
-    """Where known sets are looked for first. Else $IBINN_DATA, then ~/.cache/ibinn."""
+    data_dir: DataDir = None
 
     set: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
-    """Other settings, as in --set recipe.learning_rate=0.001 network.blocks=[4,4]; config.toml has them all."""
+    """Other settings, as in --set recipe.learning_rate=0.001 network.blocks=[4,4]; config.toml lists them all."""
 
     save_every: float = 30.0
     """Seconds between two checkpoints."""
 
     constant_memory: bool = False
-    """Recompute activations from the flow's inverse: memory does not grow with depth, for some more time."""
+    """Recompute activations from the flow's inverse: slower, but memory does not grow with depth."""
 
     accumulate: int = 1
-    """Work each batch off in so many parts, one after the other: less memory, the same gradient."""
+    """Split each batch into this many micro-batches: less memory, the same gradient."""
 
     sync_batch_norm: bool = True
-    """Under torchrun: statistics of the batches of all processes together, so that the result is that of one."""
+    """Under torchrun: compute batch-norm statistics over the batches of all processes, as one process would."""
 
     tensorboard: bool = False
-    """Write the epochs' numbers for TensorBoard too."""
+    """Write the numbers of each epoch for TensorBoard."""
 
     def run(self) -> None:
         from ibinn.training.distributed import WriterFailed, assembled
@@ -90,31 +89,39 @@ class Train:
         try:
             with assembled(self.device) as team:
                 folder = self.run_in(team)
-        except WriterFailed:  # it tells why, if torchrun does not end it because this process was quicker
+        except (
+            WriterFailed
+        ):  # the writer prints the reason, unless torchrun ends it because this process was quicker
             time.sleep(10)
             raise SystemExit(2) from None
         if self.evaluate and team.is_writer:
             Evaluate(folder, data_dir=self.data_dir, device=self.device).run()
 
     def run_in(self, team: "Team") -> Path:
-        """Train with the team; the run folder."""
-        from ibinn.data.known import load
+        """Train with the processes of the team; the run folder."""
         from ibinn.data.splits import split
         from ibinn.training.recipes import configure, override
 
-        with team.first_here(), progress(f"reading {self.data}") as on_progress:
-            dataset = load(self.data, self.data_dir, self.target, on_progress)
+        with team.first_here():
+            dataset = read_data(self.data, self.data_dir, self.target)
         splits = split(dataset, self.seed)
-        names = ("method", "gamma", "seed", "priors", "precision", "target")
-        choices = {name: getattr(self, name) for name in names}
-        config = configure(dataset, len(splits.train), self.size, **choices)
+        config = configure(
+            dataset,
+            len(splits.train),
+            self.size,
+            method=self.method,
+            gamma=self.gamma,
+            seed=self.seed,
+            priors=self.priors,
+            precision=self.precision,
+            target=self.target,
+        )
         settings = tuple(itertools.chain(*self.set))
         if self.epochs is not None:
             settings += (f"recipe.epochs={self.epochs}",)
         config = override(dataclasses.replace(config, data=self.data), settings)
-        folder = self.out or Path(
-            "runs", run_name(config.data, config.method, config.gamma, config.size, config.seed)
-        )
+        name = run_name(config.data, config.method, config.gamma, config.size, config.seed)
+        folder = self.out or Path("runs", name)
         train_and_tell(config, dataset, splits, folder, self, team)
         return folder
 
@@ -122,13 +129,12 @@ class Train:
 def train_and_tell(
     config: RunConfig, dataset: "Dataset", splits: "Splits", folder: Path, command: Train, team: "Team"
 ) -> None:
-    from ibinn._system import chosen_device
-    from ibinn.formats import clock
+    from ibinn._system import choose_device
     from ibinn.training.loop import Stopped
     from ibinn.training.progress import Board, Lines, Silence
     from ibinn.training.trainer import train
 
-    device = team.device or chosen_device(command.device, dataset.is_images)
+    device = team.device or choose_device(command.device, dataset.is_images)
     board = Board(folder) if command.tensorboard and team.is_writer else None
     batch_size = min(config.recipe.batch_size, len(splits.train))
     lines = Lines(config.recipe.epochs, batch_size, board) if team.is_writer else Silence()
@@ -145,10 +151,15 @@ def train_and_tell(
         raise SystemExit(128 + stop.number) from None
     finally:
         lines.close()
-    if run is None:  # another process writes and tells
-        return
-    facts = run.facts
-    validation = facts["validation"]
+    if run is not None:  # of the writer
+        print_summary(run)
+        print(f"written to {folder}")
+
+
+def print_summary(run: "Run") -> None:
+    from ibinn.formats import clock
+
+    config, facts, validation = run.config, run.facts, run.facts["validation"]
     bits = validation["bits_per_dim"]
     print(
         f"{config.method} on {config.data}, size {config.size}: {facts['n_parameters']:,} parameters, trained "
@@ -160,5 +171,6 @@ def train_and_tell(
         + f" (best epoch {facts['best_epoch']} of {facts['epochs']})"
     )
     if not facts["converged"]:
-        print("note: the run did not converge: it is hardly better than guessing the commonest class")
-    print(f"written to {folder}")
+        print(
+            "note: the run did not converge: it is hardly better than always guessing the most frequent class"
+        )

@@ -59,12 +59,9 @@ class VerdictRow:
 
 
 def verdict_rows(
-    run: Run, names: Sequence[str], output: Output[Floats], rule: FlagRule, log_scale: float = 0.0
+    run: Run, names: Sequence[str], output: Output[Floats], rule: FlagRule
 ) -> list[VerdictRow]:
-    """A row for each input; output is that of `judge`.
-
-    log_scale converts log q(x) to the units of the caller's inputs (see InputForm).
-    """
+    """A row for each input; output is that of `judge`."""
     warn_if_coarse(len(run.reference.calibration_class), rule.fdr or rule.alpha)
     p, log_q_x, predicted = output.p_values[run.reference.headline], output.log_q_x, output.predicted
     flags = rule.flags(p)
@@ -75,7 +72,9 @@ def verdict_rows(
             float(np.exp(output.log_q_y[i, predicted[i]])),
             float(p[i]),
             "atypical" if flags[i] else "typical",
-            None if log_q_x is None or not np.isfinite(log_q_x[i]) else float(log_q_x[i]) + log_scale,
+            None
+            if log_q_x is None or not np.isfinite(log_q_x[i])
+            else float(log_q_x[i]) + run.form.log_scale,
         )
         for i, name in enumerate(names)
     ]

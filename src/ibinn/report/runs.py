@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from ibinn._system import write_whole
+from ibinn._system import write_atomically
 from ibinn._types import Array
 from ibinn.config import GAMMA_METHODS, ConfigError
 from ibinn.data.known import KNOWN
@@ -77,7 +77,7 @@ def write_run(
     page = render_page(numbers, pictures, text)
     write_arrays(folder, arrays)
     write_figures(folder / FIGURES, RUN_FIGURES, drawn)
-    write_whole(folder / PAGE, page)
+    write_atomically(folder / PAGE, page)
     write_results(folder, results)
 
 
@@ -101,7 +101,7 @@ def write_figures(folder: Path, names: Sequence[str], drawn: Mapping[str, bytes]
     folder.mkdir(parents=True, exist_ok=True)
     for name in (f"{name}.{suffix}" for name in names for suffix in ("png", "pdf")):
         if name in drawn:
-            write_whole(folder / name, drawn[name])
+            write_atomically(folder / name, drawn[name])
         else:
             (folder / name).unlink(missing_ok=True)
 
@@ -277,7 +277,7 @@ def write_tables(
         "csv": to_csv(table),
     }
     for suffix, text in texts.items():
-        write_whole(out / f"table.{suffix}", text)
+        write_atomically(out / f"table.{suffix}", text)
         yield out / f"table.{suffix}"
 
 

@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox
 from matplotlib.typing import LegendLocType
 from numpy.typing import NDArray
 
-from ibinn._system import write_whole
+from ibinn._system import write_atomically
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; wine and olive for more than eight.
 COLOURS = (
@@ -57,7 +57,7 @@ def save_figure(figure: Figure, stem: Path) -> None:
         for suffix in ("png", "pdf"):
             drawn = io.BytesIO()
             figure.savefig(drawn, format=suffix)
-            write_whole(stem.with_name(f"{stem.name}.{suffix}"), drawn.getvalue())
+            write_atomically(stem.with_name(f"{stem.name}.{suffix}"), drawn.getvalue())
 
 
 # --- panels and text ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ibinn._system import write_whole
+from ibinn._system import write_atomically
 from ibinn._types import Array
 from ibinn.run.trained import RunError
 
@@ -28,7 +28,7 @@ def write_arrays(folder: Path, arrays: Mapping[str, Array]) -> None:
         }
     file = io.BytesIO()
     np.savez_compressed(file, **single)
-    write_whole(folder / ARRAYS, file.getvalue())
+    write_atomically(folder / ARRAYS, file.getvalue())
 
 
 def read_arrays(folder: Path) -> dict[str, Array]:

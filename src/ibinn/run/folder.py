@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ibinn._system import chosen_device, write_whole
+from ibinn._system import choose_device, write_atomically
 from ibinn._types import Array
 from ibinn.config import RunConfig, from_dict, from_toml, to_toml
 from ibinn.data.inputs import InputForm
@@ -55,7 +55,7 @@ def save_run(folder: Path, run: Run) -> None:
         run.config
     ):
         write_config(folder, run.config)
-    write_whole(folder / CARD, model_card(run).encode("utf-8", "backslashreplace"))
+    write_atomically(folder / CARD, model_card(run).encode("utf-8", "backslashreplace"))
     reference, preprocess = run.reference, run.pipeline.preprocess
     tensors = {f"pipeline.{name}": value for name, value in run.pipeline.state_dict().items()}
     about = {
@@ -128,7 +128,7 @@ def load_run(folder: Path, device: str = "cpu") -> Run:
         )
     except (KeyError, TypeError, RuntimeError) as error:
         raise RunError(f"{path} does not fit this version of ibinn; train the model again") from error
-    run.pipeline.to(chosen_device(device, form.is_images))
+    run.pipeline.to(choose_device(device, form.is_images))
     return run
 
 
@@ -225,7 +225,7 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 def write_config(folder: Path, config: RunConfig) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / CONFIG, to_toml(config))
+    write_atomically(folder / CONFIG, to_toml(config))
 
 
 def read_config(path: Path) -> RunConfig:
@@ -236,7 +236,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def write_history(folder: Path, history: list[dict[str, Any]]) -> None:
-    write_whole(folder / HISTORY, "".join(json.dumps(line) + "\n" for line in history))
+    write_atomically(folder / HISTORY, "".join(json.dumps(line) + "\n" for line in history))
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -245,7 +245,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any])
     # A single entry: safetensors writes several in an order that changes, and the same model is the same bytes.
     entry = f"{NO_CHECKSUM} {json.dumps({'format': FORMAT, **about})}"
     content = save(plain, metadata={"ibinn": entry})
-    write_whole(path, content.replace(NO_CHECKSUM.encode(), checksum_of(content), 1))
+    write_atomically(path, content.replace(NO_CHECKSUM.encode(), checksum_of(content), 1))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from ibinn._system import write_whole
+from ibinn._system import write_atomically
 from ibinn.config import ConfigError, Method, Size, from_dict
 from ibinn.metrics.calibration import MIN_COUNT
 from ibinn.run import RESULTS
@@ -206,7 +206,7 @@ def from_json(values: Any, where: str) -> Results:
 
 
 def write_results(folder: Path, results: Results) -> None:
-    write_whole(folder / RESULTS, json.dumps(to_json(results), indent=2, allow_nan=False) + "\n")
+    write_atomically(folder / RESULTS, json.dumps(to_json(results), indent=2, allow_nan=False) + "\n")
 
 
 def read_results(folder: Path) -> Results:

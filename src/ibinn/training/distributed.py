@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ibinn._system import chosen_device
+from ibinn._system import choose_device
 from ibinn.config import ConfigError
 from ibinn.models.methods import Objective
 
@@ -200,7 +200,7 @@ def shared_device(name: str) -> str:
         return "cpu"
     if name == "mps":
         raise ConfigError("several processes train on cpu or cuda, not on mps; use --device cpu")
-    return chosen_device(name, is_images=True)
+    return choose_device(name, is_images=True)
 
 
 def check_gpus(local_rank: int) -> None:
