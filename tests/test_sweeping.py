@@ -177,7 +177,7 @@ def test_a_stop_saves_and_the_same_command_goes_on(number, experiment):
     assert experiment.state(1) == "waiting"
     assert not (experiment.home / experiment.runs[2]).exists()
     process = experiment.start()
-    wait_until(lambda: "note: going on in epoch" in log.read_text(), process)
+    wait_until(lambda: "note: resuming in epoch" in log.read_text(), process)
     os.killpg(process.pid, number)
     code, _, err = ended(process)
     assert code == 128 + number
@@ -200,7 +200,7 @@ def test_failed_runs_are_told_of_at_the_end_and_do_not_stop_the_others(experimen
         f"ibinn: {experiment.runs[0]} failed: there is no file, folder or known set called no.npz"
     )
     assert last[0].endswith(f"see {Path('runs', 'e', 'logs', experiment.runs[0])}.log")
-    assert "is no run folder, and not empty" in last[1]
+    assert "not empty" in last[1]
     assert [experiment.attempts(i) for i in range(3)] == [1, 1, 1]
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ibinn.data.draws import Part, Source, draw
+from ibinn.data.draws import Shard, Source, draw
 
 GREY = (0.299, 0.587, 0.114)  # ITU-R 601, the luma that Pillow uses
 
@@ -146,7 +146,7 @@ def whole_numbers(x: Tensor, shape: tuple[int, ...], most: int, source: Source) 
 
 
 def device_of(source: Source) -> torch.device:
-    return source.generator.device if isinstance(source, Part) else source.device
+    return source.generator.device if isinstance(source, Shard) else source.device
 
 
 def check_batch(x: Tensor, settings: Augmentation) -> None:

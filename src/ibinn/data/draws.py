@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 
-class Part(NamedTuple):
+class Shard(NamedTuple):
     """Numbers are drawn for all n examples of the batch; this part of it keeps those of its own, [mine]."""
 
     generator: torch.Generator
@@ -15,11 +15,11 @@ class Part(NamedTuple):
     mine: slice
 
 
-Source = torch.Generator | Part
+Source = torch.Generator | Shard
 
 
 def draw(kind: Callable[..., Tensor], shape: tuple[int, ...], source: Source | None, **how: Any) -> Tensor:
     """kind(shape, ...) of torch, such as torch.rand, an entry of the first dimension for each example held."""
-    if not isinstance(source, Part):
+    if not isinstance(source, Shard):
         return kind(shape, generator=source, **how)
     return kind((source.n, *shape[1:]), generator=source.generator, **how)[source.mine]
