@@ -30,7 +30,6 @@ SETUPS = (
 
 def objective_for(network: str, shape: tuple[int, int, int], n_classes: int) -> Any:
     import math
-    from dataclasses import asdict
 
     import torch
 
@@ -41,7 +40,7 @@ def objective_for(network: str, shape: tuple[int, int, int], n_classes: int) -> 
     from ibinn.training.recipes import NETWORKS
 
     torch.manual_seed(0)
-    flow = image_flow(shape, **asdict(NETWORKS[network]))  # type: ignore[index]
+    flow = image_flow(shape, NETWORKS[network])  # type: ignore[index]
     model = GenerativeClassifier(flow, GaussianMixture(n_classes, math.prod(shape)))
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Objective(model, "ibinn", 1.0, math.prod(shape), 0.05)

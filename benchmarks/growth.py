@@ -8,6 +8,7 @@ Slope 1 is linear. Fixed costs dominate at small sizes, so the slope is fitted t
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,15 +17,22 @@ from turns import save
 
 from ibinn.flows.base import Chain
 from ibinn.mixture import GaussianMixture
-from ibinn.models.architectures import dense_flow, image_flow
+from ibinn.models.architectures import default_network, dense_flow, image_flow
 from ibinn.models.classifier import GenerativeClassifier
 
 ROUNDS = 5
 
 
 def image_model(n_blocks: int = 4, side: int = 16, n_classes: int = 10) -> GenerativeClassifier:
-    flow = image_flow((3, side, side), (0, n_blocks), 32, dense_blocks=0)
-    return classifier(flow, 3 * side * side, n_classes)
+    shape = (3, side, side)
+    network = replace(
+        default_network(shape),
+        blocks=(0, n_blocks),
+        widths=(32, 32),
+        dropouts=(0.0, 0.0),
+        dense_blocks=0,
+    )
+    return classifier(image_flow(shape, network), math.prod(shape), n_classes)
 
 
 def classifier(flow: Chain, n_dims: int, n_classes: int = 10) -> GenerativeClassifier:

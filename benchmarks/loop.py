@@ -7,7 +7,6 @@ the best of several rounds counts, because other work on the machine only adds t
 
 import math
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,10 +14,11 @@ import torch
 from ibinn.config import Precision
 from ibinn.data.dataset import Dataset, Part
 from ibinn.data.splits import split
+from ibinn.training.data import TrainingData, build_pipeline
 from ibinn.training.loop import Loop
-from ibinn.training.progress import Lines
+from ibinn.training.options import TrainingOptions
+from ibinn.training.progress import TrainingObserver
 from ibinn.training.recipes import configure
-from ibinn.training.trainer import Trainer
 
 ROUNDS, STEPS = 6, 8
 
@@ -36,8 +36,9 @@ def compare(dataset: Dataset, precision: Precision) -> None:
     splits = split(dataset, 0)
     settings = {"method": "ibinn", "gamma": 1.0, "seed": 0, "priors": "data", "precision": precision}
     config = configure(dataset, len(splits.train), "small", **settings)
-    trainer = Trainer(config, dataset, splits)
-    loop = trainer.loop(Path(), Lines(config.recipe.epochs, config.recipe.batch_size), math.inf)
+    options = TrainingOptions(save_every=math.inf)
+    pipeline = build_pipeline(config, dataset, splits.train)
+    loop = Loop(TrainingData(pipeline, config, dataset, splits, options), options, TrainingObserver())
     whole, bare = [], []
     for _ in range(ROUNDS):
         whole.append(seconds_of(loop_steps, loop))
@@ -62,16 +63,16 @@ def loop_steps(loop: Loop) -> None:
             return
         loop.step(rows)
         loop.position.batch += 1
-        loop.watcher.step(loop.position, len(loop.batches))
-        loop.look_up()
+        loop.observer.step(loop.position)
+        loop.save_or_stop()
 
 
 def bare_steps(loop: Loop) -> None:
-    v, log_det, y = loop.fetch(next(loop.batches.epoch(0)), loop.generator)
+    v, log_det, y = loop.data.fetch(next(loop.batches.epoch(0)), loop.generator)
     loop.objective.train()
     for _ in range(STEPS):
         loop.optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=loop.precision == "bf16"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=loop.data.config.precision == "bf16"):
             losses = loop.objective(v, log_det, y)
         losses.loss.mean().backward()
         loop.optimizer.step()

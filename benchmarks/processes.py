@@ -33,10 +33,12 @@ def best_step(size: str, steps: int, shares: bool) -> float:
     from ibinn._system import keep_freed_memory
     from ibinn.data.dataset import Dataset, Part
     from ibinn.data.splits import split
-    from ibinn.training.distributed import assembled
-    from ibinn.training.progress import Silence
+    from ibinn.training.data import TrainingData, build_pipeline
+    from ibinn.training.distributed import join_team
+    from ibinn.training.loop import Loop
+    from ibinn.training.options import TrainingOptions
+    from ibinn.training.progress import TrainingObserver
     from ibinn.training.recipes import configure
-    from ibinn.training.trainer import Trainer
 
     keep_freed_memory()
     shape = (28, 28, 1) if size == "small" else (32, 32, 3)
@@ -46,13 +48,15 @@ def best_step(size: str, steps: int, shares: bool) -> float:
     settings: dict[str, Any] = {"gamma": 1.0, "seed": 0, "priors": "uniform", "precision": "float32"}
     config = configure(dataset, len(splits.train), size, method="ibinn", **settings)  # type: ignore[arg-type]
     times = []
-    with assembled("cpu") as team:
-        loop = Trainer(config, dataset, splits).loop(None, Silence(), team=team, sync_batch_norm=shares)
-        with loop.working_together():
+    with join_team("cpu") as team:
+        options = TrainingOptions(team=team, sync_batch_norm=shares)
+        pipeline = build_pipeline(config, dataset, splits.train)
+        loop = Loop(TrainingData(pipeline, config, dataset, splits, options), options, TrainingObserver())
+        with loop.sharing_objective():
             for _, rows in zip(range(steps), loop.batches.epoch(0), strict=False):
                 start = time.perf_counter()
                 loop.step(rows)
-                loop.look_up()
+                loop.save_or_stop()
                 times.append(time.perf_counter() - start)
     return min(times) if team.is_writer else 0.0
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.cases import flow_of
 from torch import nn
 from torch.testing import assert_close
 
@@ -10,6 +11,7 @@ from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
 from ibinn.flows.mixing import ActNorm, AffineMix, Permute
+from ibinn.models.architectures import default_network
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,7 @@ def test_fixed_scales_are_an_option():
 
 def test_convolutional_couplings_start_as_the_identity():
     flow, x = (
-        image_flow((3, 8, 8), blocks=(2, 2), widths=(8, 8), dropouts=(0.0, 0.0)),
+        flow_of((3, 8, 8), blocks=(2, 2), widths=(8, 8), dropouts=(0.0, 0.0)),
         torch.randn(2, 3, 8, 8),
     )
     coupling = flow.layers[0]
@@ -104,7 +106,7 @@ def test_blocks_have_different_mixes_and_seeds_give_different_networks():
 
 
 def test_grey_images_are_squeezed_first():
-    flow = image_flow((1, 8, 8), blocks=(1, 1), widths=(4, 4), dropouts=(0.0, 0.0))
+    flow = flow_of((1, 8, 8), blocks=(1, 1), widths=(4, 4), dropouts=(0.0, 0.0))
     assert isinstance(flow.layers[0], Squeeze)
     assert flow.eval()(torch.randn(2, 1, 8, 8))[0].shape == (2, 64)
 
@@ -115,17 +117,17 @@ def test_grey_images_are_squeezed_first():
     ids=str,
 )
 def test_image_flow_has_as_many_resolutions_as_the_sides_allow(shape, resolutions):
-    flow = image_flow(shape, blocks=1, widths=4).eval()
-    assert 1 + len(of_type(flow, DownsampleCoupling)) == resolutions
+    flow = image_flow(shape).eval()
+    assert 1 + len(of_type(flow, DownsampleCoupling)) == resolutions == len(default_network(shape).blocks)
     x = torch.randn(2, *shape)
     assert_close(flow.inverse(flow(x)[0]), x)
 
 
-def test_single_numbers_stand_for_all_resolutions():
-    flow = image_flow((3, 8, 8), blocks=(2, 1), widths=6, dropouts=0.5)
+def test_each_resolution_has_its_own_width_and_dropout():
+    flow = flow_of((3, 8, 8), blocks=(2, 1), widths=(6, 5), dropouts=(0.5, 0.25))
     subnets = [layer.subnet for layer in flow.layers if isinstance(layer, AffineCoupling)][:-1]
-    assert [subnet[-1].in_channels for subnet in subnets] == [6, 6, 6, 6]
-    assert [subnet[-2].p for subnet in subnets] == [0.5] * 4
+    assert [subnet[-1].in_channels for subnet in subnets] == [6, 6, 5, 5]
+    assert [subnet[-2].p for subnet in subnets] == [0.5, 0.5, 0.25, 0.25]
 
 
 def test_long_vectors_are_permuted_and_short_ones_rotated():

@@ -4,10 +4,11 @@ import copy
 
 import pytest
 import torch
+from helpers.cases import flow_of
 from torch import nn
 from torch.testing import assert_close
 
-from ibinn import GaussianMixture, GenerativeClassifier, image_flow, refresh_batch_norm
+from ibinn import GaussianMixture, GenerativeClassifier, refresh_batch_norm
 
 
 @pytest.mark.parametrize("stale", [100.0, float("nan")])
@@ -23,7 +24,7 @@ def test_running_statistics_become_those_of_the_data_whatever_the_batches(stale)
 
 
 def flow():
-    return image_flow((2, 8, 8), blocks=(2, 2), widths=(8, 8), dropouts=(0.0, 0.5), dense_blocks=0)
+    return flow_of((2, 8, 8), blocks=(2, 2), widths=(8, 8), dropouts=(0.0, 0.5), dense_blocks=0)
 
 
 def test_densities_in_evaluation_mode_recover_after_a_change_of_scale():
@@ -75,7 +76,7 @@ def test_dropout_is_off_so_that_two_refreshes_agree():
     ("batches", "message"),
     [
         ([], "no batches"),
-        ([torch.randn(4, 2, 8, 8), torch.randn(0, 2, 8, 8)], "not empty"),
+        ([torch.randn(4, 2, 8, 8), torch.randn(0, 2, 8, 8)], "at least one input"),
         ([torch.randn(4, 2, 8, 8), [torch.randn(4, 2, 8, 8), torch.zeros(4)]], "for x, y in loader"),
     ],
     ids=["none", "an empty one", "inputs with labels"],

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 import torch
-from helpers.cases import LARGE_IMAGES, LAYERS, NETWORKS, perturbed, perturbed_weights
+from helpers.cases import LARGE_IMAGES, LAYERS, NETWORKS, flow_of, perturbed, perturbed_weights
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import jacrev, vmap
@@ -17,7 +17,6 @@ from ibinn import (
     GaussianMixture,
     GenerativeClassifier,
     dense_flow,
-    image_flow,
     paper_flow,
     refresh_batch_norm,
 )
@@ -136,7 +135,7 @@ def test_an_exported_classifier_gives_the_same_answers_for_any_batch(case):
 
 @pytest.mark.parametrize("shape", LARGE_IMAGES, ids=str)
 def test_large_images_round_trip(shape):
-    flow = perturbed(image_flow(shape, blocks=(2, 2), widths=(16, 16), dropouts=(0.0, 0.0), dense_width=64))
+    flow = perturbed(flow_of(shape, blocks=(2, 2), widths=(16, 16), dropouts=(0.0, 0.0), dense_width=64))
     x = torch.randn(2, *shape)
     assert_close(flow.inverse(flow(x)[0]), x, atol=1e-9, rtol=1e-9)
 

@@ -5,15 +5,15 @@ import pickle
 
 import pytest
 import torch
-from helpers.cases import perturbed
+from helpers.cases import flow_of, perturbed
 from torch.testing import assert_close
 
-from ibinn import GaussianMixture, GenerativeClassifier, dense_flow, image_flow, paper_flow
+from ibinn import GaussianMixture, GenerativeClassifier, dense_flow, paper_flow
 from ibinn.models.classifier import evaluation_mode
 
 
 def image_model():
-    flow = image_flow((3, 8, 8), blocks=(1, 1), widths=(8, 8), dropouts=(0.0, 0.5), dense_width=16)
+    flow = flow_of((3, 8, 8), blocks=(1, 1), widths=(8, 8), dropouts=(0.0, 0.5), dense_width=16)
     return GenerativeClassifier(perturbed(flow), GaussianMixture(4, 192, priors=[1, 2, 3, 4]))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.together import CASES, STEPS, UNLIKE, run_case
-from helpers.trainings import Silent, few_digits, two_moons
+from helpers.trainings import few_digits, two_moons
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -24,6 +24,7 @@ from ibinn.data.batches import Shard
 from ibinn.data.preprocess import ImagePreprocess
 from ibinn.data.splits import split
 from ibinn.run.folder import load_run
+from ibinn.training.options import TrainingOptions
 from ibinn.training.trainer import train
 
 pytestmark = pytest.mark.usefixtures("own_places")
@@ -109,11 +110,9 @@ def test_what_the_writer_says_is_heard_by_all(together):
         second["refused"]["folder"]
         == f"WriterFailed: {first['refused']['folder'].removeprefix('RunError: ')}"
     )
-    assert "holds a run already; go on with --resume" in first["refused"]["folder"]
+    assert "--resume" in first["refused"]["folder"]
     assert "data" not in first["refused"]
-    assert second["refused"]["data"].startswith(
-        "the data is in process 1 not the same as in process 0; start"
-    )
+    assert "not the same in process 1 as in process 0" in second["refused"]["data"]
     assert (
         first["tensors"]
         == second["tensors"]
@@ -154,8 +153,10 @@ def test_parts_of_a_batch_add_up(name, constant_memory, tmp_path):
     """Without batch-norm, that is; with it, each part has its own statistics."""
     dataset, config = CASES["table" if name == "table" else "ibinn"][0]
     for accumulate in (1, 4):
-        how = {"accumulate": accumulate, "constant_memory": constant_memory}
-        train(config, dataset, split(dataset, 0), tmp_path / f"{accumulate}", Silent(), **how)
+        options = TrainingOptions(
+            tmp_path / f"{accumulate}", accumulate=accumulate, constant_memory=constant_memory
+        )
+        train(config, dataset, split(dataset, 0), options)
     whole, parts = (parameters(tmp_path / f"{accumulate}") for accumulate in (1, 4))
     tolerance = 1e-8 if name == "table" else 1e-5
     for key, value in whole.items():
@@ -164,7 +165,7 @@ def test_parts_of_a_batch_add_up(name, constant_memory, tmp_path):
 
 @pytest.mark.parametrize(("options", "said"), [
     (["--accumulate", "0"], "accumulate is 0 but must be 1 or more"),
-    (["--accumulate", "9", "--set", "recipe.batch_size=8"], "a batch of 8 cannot be cut into 9 parts"),
+    (["--accumulate", "9", "--set", "recipe.batch_size=8"], "a batch of 8 cannot be split into 9 parts"),
 ])  # fmt: skip
 def test_too_many_parts_are_refused(options, said, tmp_path, capsys):
     with pytest.raises(SystemExit) as caught:
@@ -244,8 +245,8 @@ def test_a_killed_process_ends_the_run_and_another_number_goes_on(training, tmp_
     os.kill(worker(second, rank=1), signal.SIGKILL)
     said = second.communicate(timeout=60)[1]
     assert second.returncode != 0
-    assert "note: going on in epoch" in said
-    assert "ibinn: another process of this training has ended or does not answer" in said
+    assert "note: resuming in epoch" in said
+    assert "ibinn: another process of this training has ended or does not respond" in said
     assert not (training.folder / "model.safetensors").exists()
 
     training.finish_alone(training.folder)
@@ -258,7 +259,7 @@ def test_a_killed_process_ends_the_run_and_another_number_goes_on(training, tmp_
 def test_a_mistake_is_told_once_and_nothing_but_training_is_shared(tmp_path):
     launcher = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "-m", "ibinn.cli"]
     for arguments, said in (
-        (["train", "digits", "--device", "cpu", "--out", str(HERE)], f"ibinn: {HERE} is no run folder"),
+        (["train", "digits", "--device", "cpu", "--out", str(HERE)], f"ibinn: {HERE} is not a run folder"),
         (["evaluate", str(tmp_path)], "only ibinn train shares its work"),
     ):
         done = subprocess.run(
@@ -266,7 +267,7 @@ def test_a_mistake_is_told_once_and_nothing_but_training_is_shared(tmp_path):
         )
         assert done.returncode != 0
         assert said in done.stderr
-        assert done.stderr.count("is no run folder") <= 1
+        assert done.stderr.count("run folder") <= 1
 
 
 @pytest.fixture
@@ -314,12 +315,12 @@ def test_two_hosts_train_together(two_hosts, training, tmp_path):
     subprocess.run(["pkill", "-KILL", "-f", str(tmp_path / "other disk")], check=False)
     said = [process.communicate(timeout=60)[1] for process in both]
     assert both[0].returncode != 0
-    assert "another process of this training has ended or does not answer" in said[0]
+    assert "another process of this training has ended or does not respond" in said[0]
 
     both = start()
     said = [process.communicate(timeout=300)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
-    assert "note: going on in epoch" in said[0]
+    assert "note: resuming in epoch" in said[0]
     assert not (tmp_path / "other disk").exists()
     training.finish_alone(tmp_path / "alone")
     for key, value in parameters(tmp_path / "alone").items():

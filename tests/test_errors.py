@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from helpers.cases import flow_of
 
 from ibinn import (
     Chain,
@@ -34,7 +35,7 @@ def conv(n_in, n_out):
 
 
 def small_image_flow(shape=(3, 8, 8)):
-    return image_flow(shape, blocks=(1, 1), widths=(4, 4), dropouts=(0.0, 0.0))
+    return flow_of(shape, blocks=(1, 1), widths=(4, 4), dropouts=(0.0, 0.0))
 
 
 def vector_model():
@@ -57,7 +58,7 @@ log_w = torch.zeros(3)
 
 # what is wrong: (what to do, what the sentence must name)
 MISTAKES = {
-    "unknown subnet": (lambda: image_flow((3, 8, 8), subnet="heavy"), "one of paper, light"),
+    "unknown subnet": (lambda: flow_of((3, 8, 8), subnet="heavy"), "one of paper, light"),
     "one class": (lambda: GaussianMixture(1, 3), "n_classes is 1"),
     "no class": (lambda: GaussianMixture(0, 3), "at least 2 classes"),
     "no dimension": (lambda: GaussianMixture(2, 0), "n_dims is 0"),
@@ -150,7 +151,7 @@ MISTAKES = {
     "log_det as a column": (lambda: loss_x(torch.zeros(2), torch.zeros(2, 1), 3), r"both must be \(B,\)"),
     "infinite distance": (lambda: GaussianMixture(2, 3, distance=math.inf), "distance is inf"),
     "a chain of a list": (lambda: Chain([ActNorm(2)]), "is a list"),
-    "negative blocks": (lambda: image_flow((3, 8, 8), blocks=(1, -1)), "0 or more"),
+    "negative blocks": (lambda: flow_of((3, 8, 8), blocks=(1, -1)), "0 or more"),
     "decode of another size": (lambda: vector_model().decode(torch.zeros(2, 4)), "are 4 .* built for 3"),
     "coupling of no channels": (lambda: AffineCoupling(0, subnet), "n_channels is 0"),
     "conv coupling of one channel": (lambda: AffineCoupling(1, conv), "squeeze"),
@@ -183,8 +184,9 @@ MISTAKES = {
     "paper flow for 30 x 30": (lambda: paper_flow((3, 30, 30)), "multiples of 4"),
     "grey image of odd side": (lambda: image_flow((1, 7, 8)), "even numbers"),
     "shape without channels": (lambda: image_flow((32, 32)), "channels, height, width"),
+    "no resolution": (lambda: flow_of((3, 8, 8), blocks=()), "at least one resolution"),
     "lists that do not match": (
-        lambda: image_flow((3, 8, 8), blocks=(1, 1), widths=(4,)),
+        lambda: flow_of((3, 8, 8), blocks=(1, 1), widths=(4,)),
         "one entry per resolution",
     ),
 }

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from helpers.cases import perturbed
+from helpers.cases import flow_of, perturbed
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
@@ -17,7 +17,6 @@ from ibinn.flows.fast import fused
 from ibinn.flows.mixing import AffineMix, mix_channels
 from ibinn.flows.subnets import MIN_FOLD_BATCH, Subnet, conv_subnet, dense_subnet
 from ibinn.mixture import GaussianMixture
-from ibinn.models.architectures import image_flow
 from ibinn.models.classifier import GenerativeClassifier
 
 CLAMP, SLOPE = 0.7, 0.3
@@ -194,7 +193,7 @@ def test_hooks_are_called():
 def test_answers_in_float32_are_those_of_the_plain_formulas(plain):
     """Probabilities to 1e-5, log q(x) to a relative 1e-5, samples to 1e-4."""
     torch.manual_seed(5)
-    flow = image_flow((3, 16, 16), (3, 4, 4), 16, dense_blocks=1, dense_width=32, scale=0.9)
+    flow = flow_of((3, 16, 16), (3, 4, 4), 16, dense_blocks=1, dense_width=32, scale=0.9)
     model = GenerativeClassifier(used(flow), GaussianMixture(4, 768)).float().eval()
     x = torch.randn(16, 3, 16, 16, dtype=torch.float32)
     with torch.no_grad():
@@ -207,7 +206,7 @@ def test_answers_in_float32_are_those_of_the_plain_formulas(plain):
 
 
 def test_gradients_in_training_are_those_of_the_plain_formulas(plain):
-    flow = perturbed(image_flow((3, 8, 8), (2, 2), 8, 0.2, dense_blocks=1, dense_width=16)).train()
+    flow = perturbed(flow_of((3, 8, 8), (2, 2), 8, 0.2, dense_blocks=1, dense_width=16)).train()
     x = torch.randn(6, 3, 8, 8)
 
     def gradients():

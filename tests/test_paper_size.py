@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.trainings import Silent
 
 from ibinn import paper_flow
 from ibinn.data.dataset import Dataset, Part
@@ -12,6 +11,8 @@ from ibinn.data.known import find_known, load
 from ibinn.data.splits import split
 from ibinn.evaluation import evaluate
 from ibinn.models.methods import build_model
+from ibinn.training.options import TrainingOptions
+from ibinn.training.progress import TrainingObserver
 from ibinn.training.recipes import RECIPES, configure
 from ibinn.training.trainer import train
 
@@ -41,18 +42,18 @@ def test_the_papers_network_makes_ten_steps_and_evaluates(tmp_path):
     splits = split(dataset, 0)
     arguments = configure(dataset, len(splits.train), "paper", **SETTINGS)
     config = replace(arguments, recipe=replace(arguments.recipe, epochs=1, batch_size=BATCH))
-    watcher = Silent()
-    run = train(config, dataset, splits, tmp_path / "run", watcher)
+    observer = TrainingObserver()
+    run = train(config, dataset, splits, TrainingOptions(tmp_path / "run"), observer)
     assert run.facts["epochs"] == 1
     assert run.facts["n_skipped"] == 0
     assert len(splits.train) // BATCH == N_STEPS
-    assert np.isfinite(watcher.lines[0]["loss_x"])
+    assert np.isfinite(observer.history[0]["loss_x"])
     results, _ = evaluate(run, dataset)
     assert np.isfinite(results.bits_per_dim)
     assert 0 <= results.error <= 100
     # The authors' network has 11.2 million parameters; ours counts the means and biases that it needs.
     assert results.n_parameters == pytest.approx(11.2e6, rel=0.02)
-    print(f"\n{results.n_parameters:,} parameters, {watcher.lines[0]['seconds']:.0f} s")
+    print(f"\n{results.n_parameters:,} parameters, {observer.history[0]['seconds']:.0f} s")
 
 
 def test_the_papers_recipe_is_the_papers():

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from helpers.cases import conv, dense, perturbed
+from helpers.cases import conv, dense, flow_of, perturbed
 from torch.testing import assert_close
 
-from ibinn import GaussianMixture, GenerativeClassifier, dense_flow, image_flow
+from ibinn import GaussianMixture, GenerativeClassifier, dense_flow
 from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.mixing import AffineMix
@@ -15,7 +15,7 @@ half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["b
 
 
 def models():
-    flow = image_flow((3, 8, 8), blocks=(2, 2), widths=(8, 8), dropouts=(0.0, 0.0), dense_width=16)
+    flow = flow_of((3, 8, 8), blocks=(2, 2), widths=(8, 8), dropouts=(0.0, 0.0), dense_width=16)
     yield GenerativeClassifier(perturbed(flow), GaussianMixture(3, 192)).float(), (3, 8, 8)
     yield GenerativeClassifier(perturbed(dense_flow(6, blocks=4)), GaussianMixture(3, 6)).float(), (6,)
 

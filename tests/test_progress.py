@@ -1,4 +1,4 @@
-"""What a person sees of a training: a line per epoch, a live one in a terminal, numbers for TensorBoard."""
+"""Progress of a training: a line per epoch, a live line in a terminal, numbers for TensorBoard."""
 
 import io
 import re
@@ -9,7 +9,8 @@ from helpers.trainings import few_digits, small_config
 
 from ibinn.data.splits import split
 from ibinn.formats import clock
-from ibinn.training.progress import Board, Lines
+from ibinn.training.options import TrainingOptions
+from ibinn.training.progress import ConsoleObserver, TensorBoardWriter, WarningObserver
 from ibinn.training.trainer import train
 
 
@@ -18,11 +19,12 @@ class Terminal(io.StringIO):
         return True
 
 
-def trained_lines(folder, stream, method="ibinn", board=None):
+def trained_lines(folder, stream, method="ibinn", tensorboard=None):
     dataset = few_digits()
     config = small_config(dataset, method=method, epochs=3)
-    lines = Lines(config.recipe.epochs, config.recipe.batch_size, board, stream)
-    train(config, dataset, split(dataset, 0), folder, lines)
+    observer = ConsoleObserver(tensorboard, stream)
+    train(config, dataset, split(dataset, 0), TrainingOptions(folder), observer)
+    assert [line["epoch"] for line in observer.history] == [1, 2, 3]
     return stream.getvalue()
 
 
@@ -38,11 +40,22 @@ def test_without_a_terminal_there_is_a_plain_line_per_epoch(tmp_path):
     assert found == ["1", "2", "3"]
 
 
-def test_a_terminal_sees_a_line_that_lives_and_keeps_one_per_epoch(tmp_path, monkeypatch):
+def test_a_terminal_shows_a_live_line_and_a_lasting_one_per_epoch(tmp_path, monkeypatch):
     monkeypatch.setattr("ibinn.training.progress.LIVE_SECONDS", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
     text = trained_lines(tmp_path / "run", Terminal())
-    assert len(re.findall(r"\r\x1b\[Kepoch \d/3  batch \d+/\d+ ", text)) > 10
+    assert len(re.findall(r"epoch \d/3  batch \d+/\d+ .*?ETA \d:\d\d", text)) > 10
     assert len(re.findall(r"epoch \d/3 .*validation.*\n", text)) == 3
+    assert text.endswith("\x1b[2K")  # the live line is gone at the end
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # and the cursor is back
+
+
+def test_warnings_are_shown_without_progress_and_notes_are_not():
+    observer = WarningObserver()
+    observer.note("all is well")
+    with pytest.warns(UserWarning, match="half the learning rate"):
+        observer.warn("back, with half the learning rate")
 
 
 def test_a_method_without_density_shows_no_bits_per_dim(tmp_path):
@@ -60,7 +73,7 @@ def test_a_clock_reads_as_one():
 def test_tensorboard_gets_the_epochs_numbers(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    trained_lines(tmp_path / "run", io.StringIO(), board=Board(tmp_path / "run"))
+    trained_lines(tmp_path / "run", io.StringIO(), tensorboard=TensorBoardWriter(tmp_path / "run"))
     found = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     found.Reload()
     names = set(found.Tags()["scalars"])
@@ -71,4 +84,4 @@ def test_tensorboard_gets_the_epochs_numbers(tmp_path):
 def test_tensorboard_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ValueError, match="pip install tensorboard"):
-        Board(tmp_path)
+        TensorBoardWriter(tmp_path)

@@ -31,10 +31,11 @@ from ibinn.ood.conformal import prediction_sets, warn_if_coarse
 from ibinn.ood.scores import class_p_values
 from ibinn.run.folder import check_free, load_run, save_run
 from ibinn.run.trained import Run, RunError
-from ibinn.training.loop import Stopped, Watcher
-from ibinn.training.progress import Lines
+from ibinn.training.loop import Stopped
+from ibinn.training.options import TrainingOptions
+from ibinn.training.progress import ConsoleObserver, WarningObserver
 from ibinn.training.recipes import configure, default_size, override
-from ibinn.training.trainer import Trainer, set_constant_memory
+from ibinn.training.trainer import train
 
 MANY_IMAGES = 20_000  # colour ones, from which on the larger network pays
 
@@ -149,7 +150,20 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # Learning
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from X (N, ...) and its labels y (N,), of any type that can be sorted."""
+        """Fit the classifier.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D), (N, H, W), (N, H, W, C) or (N, C, H, W)
+            Training inputs: rows, or images with 1 or 3 channels.
+        y : array-like of shape (N,)
+            Class labels, of any type that can be sorted.
+
+        Returns
+        -------
+        IBINNClassifier
+            The fitted classifier itself.
+        """
         x, y = self._training_arrays(X, y)
         form = InputForm.of(x, whole_number("levels", self.levels) or 256, self.pixel_max)
         classes, numbers = np.unique(y, return_inverse=True)
@@ -157,7 +171,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = tuple(str(c) for c in classes.tolist())
         dataset = checked(Dataset("X", part, None, names, form.levels, self._column_names(x)))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.run_, self.history_ = self._train(dataset, seed)
+        run, self.history_ = self._train(dataset, seed)
+        self.run_ = replace(run, form=form, classes=classes)
         self.form_, self.classes_ = form, classes
         return self
 
@@ -193,29 +208,25 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             precision=self.precision,
         )
         numbers = {name: whole_number(name, getattr(self, name)) for name in ("epochs", "batch_size")}
-        asked: Any = {name: value for name, value in numbers.items() if value is not None}
-        config = override(replace(config, recipe=replace(config.recipe, **asked)), tuple(self.settings))
-        trainer = Trainer(config, dataset, splits, choose_device(self.device, dataset.is_images))
-        recipe = config.recipe
-        watcher = (
-            Lines(recipe.epochs, min(recipe.batch_size, len(splits.train))) if self.verbose else Quiet()
+        given: Any = {name: value for name, value in numbers.items() if value is not None}
+        config = override(replace(config, recipe=replace(config.recipe, **given)), tuple(self.settings))
+        options = TrainingOptions(
+            device=choose_device(self.device, dataset.is_images), constant_memory=self.constant_memory
         )
-        loop = trainer.loop(None, watcher)
-        set_constant_memory(loop.objective, self.constant_memory)
+        observer = ConsoleObserver() if self.verbose else WarningObserver()
         try:
-            loop.run()
+            run = train(config, dataset, splits, options, observer)
         except Stopped as stop:
             raise KeyboardInterrupt(str(stop)) from None
-        set_constant_memory(loop.objective, False)
-        run = trainer.finish(loop)
+        assert run is not None
         if not run.facts["converged"]:
             warnings.warn(
-                "the model is hardly better than guessing the commonest class: more epochs, a larger gamma or "
-                "more data may help",
+                "the model is hardly better than guessing the most frequent class; more epochs, a larger gamma "
+                "or more data may help",
                 stacklevel=3,
             )
         warn_if_coarse(len(splits.calibration), ALPHA)
-        return run, loop.position.history
+        return run, observer.history
 
     def _check_choices(self) -> None:
         """ValueError for a word that means nothing."""
@@ -695,8 +706,6 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_free(folder)
         run = replace(
             self.run_,
-            form=self.form_,
-            classes=self.classes_,
             # Without the seconds: the same data and seed give the same bytes.
             facts={name: value for name, value in self.run_.facts.items() if name != "train_seconds"},
             has_named_columns=hasattr(self, "feature_names_in_"),
@@ -903,17 +912,6 @@ class IBINNOutlierDetector(MetaEstimatorMixin, OutlierMixin, BaseEstimator):  # 
         check_is_fitted(self)
         warn_if_coarse(len(self.classifier_.run_.reference.calibration_class), self.alpha)
         return np.where(self.decision_function(X) > 0, 1, -1)
-
-
-class Quiet(Watcher):
-    """Says nothing of progress; what must be known is a warning."""
-
-    def step(self, position: Any, n_batches: int) -> None: ...
-
-    def epoch(self, line: dict[str, Any]) -> None: ...
-
-    def note(self, text: str) -> None:
-        warnings.warn(text, stacklevel=2)
 
 
 def held_out_splits(part: Part, seed: int) -> Splits:

@@ -6,6 +6,7 @@ copying and exporting are then tested with no new test code.
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
 from ibinn.flows.mixing import ActNorm, AffineMix, Permute
 from ibinn.flows.subnets import conv_subnet, dense_subnet, light_subnet
+from ibinn.models.architectures import default_network
 
 
 class Case(NamedTuple):
@@ -39,8 +41,17 @@ conv = partial(conv_subnet, width=5)
 dense = partial(dense_subnet, width=7)
 
 
+def flow_of(shape, blocks=(1, 1), widths=64, dropouts=0.0, seed=0, **settings):
+    """An image flow of a few blocks; a single width or dropout stands for all resolutions."""
+    widths, dropouts = (
+        value if isinstance(value, tuple) else (value,) * len(blocks) for value in (widths, dropouts)
+    )
+    sizes = {"blocks": blocks, "widths": widths, "dropouts": dropouts}
+    return image_flow(shape, replace(default_network(shape), **sizes, **settings), seed)
+
+
 def small_image_flow(shape):
-    return image_flow(shape, blocks=(2, 1), widths=(6, 6), dropouts=(0.0, 0.2), dense_width=8)
+    return flow_of(shape, blocks=(2, 1), widths=(6, 6), dropouts=(0.0, 0.2), dense_width=8)
 
 
 LAYERS = {
@@ -89,18 +100,16 @@ NETWORKS = {
     "image flow, colour": Case(small_image_flow, images((2, 5), (1, 4), step=2)),
     "image flow, grey": Case(small_image_flow, images((1, 1), (1, 3), step=4), (1, 8, 8)),
     "image flow, light subnets": Case(
-        lambda s: image_flow(
-            s, blocks=(1, 1), widths=6, dense_width=8, subnet="light", clamp=2.0, slope=0.5
-        ),
+        lambda s: flow_of(s, blocks=(1, 1), widths=6, dense_width=8, subnet="light", clamp=2.0, slope=0.5),
         images((1, 3), (1, 3), step=4),
         (1, 8, 8),
     ),
     "image flow, one resolution": Case(
-        lambda s: image_flow(s, blocks=(3,), widths=(6,), dropouts=(0.0,), dense_blocks=0),
+        lambda s: flow_of(s, blocks=(3,), widths=(6,), dropouts=(0.0,), dense_blocks=0),
         images((2, 5), (1, 7)),
     ),
     "image flow, downsampling first": Case(
-        lambda s: image_flow(s, blocks=(0, 1), widths=(4, 4), dropouts=(0.0, 0.0), learn_scale=False),
+        lambda s: flow_of(s, blocks=(0, 1), widths=(4, 4), dropouts=(0.0, 0.0), learn_scale=False),
         images((2, 4), (1, 3), step=2),
     ),
     "dense flow": Case(lambda s: dense_flow(s[0], blocks=4, width=8), vectors, (4,)),

@@ -12,10 +12,11 @@ from pathlib import Path
 import torch
 from torch import distributed as dist
 
-from helpers.trainings import FEW_BLOCKS, Silent, few_digits, small_config, two_moons
+from helpers.trainings import FEW_BLOCKS, few_digits, small_config, two_moons
 from ibinn.data.splits import split
 from ibinn.flows.fast.batch_norm import BatchNorm
-from ibinn.training.distributed import WriterFailed, assembled
+from ibinn.training.distributed import WriterFailed, join_team
+from ibinn.training.options import TrainingOptions
 from ibinn.training.trainer import train
 
 NO_DROPOUT = FEW_BLOCKS | {"dropouts": (0.0, 0.0)}
@@ -76,8 +77,9 @@ UNLIKE = {
 
 
 def run_case(name, folder, **how):
-    (dataset, config), options = (CASES | UNLIKE)[name]
-    return train(config, dataset, split(dataset, config.seed), folder / name, Silent(), **options, **how)
+    (dataset, config), settings = (CASES | UNLIKE)[name]
+    options = TrainingOptions(folder / name, **settings, **how)
+    return train(config, dataset, split(dataset, config.seed), options)
 
 
 def batch_norms_differ_by(team):
@@ -120,7 +122,7 @@ def refusals(team, folder):
 
 def main(folder):
     torch.set_num_threads(1)
-    with assembled("cpu") as team:
+    with join_team("cpu") as team:
         saw = {"norms": batch_norms_differ_by(team), "wrote": {}}
         for name in CASES | UNLIKE:
             saw["wrote"][name] = run_case(name, folder, team=team) is not None

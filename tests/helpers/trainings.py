@@ -8,6 +8,8 @@ from ibinn.config import Network, Recipe
 from ibinn.data.dataset import Dataset, Part
 from ibinn.data.known import load
 from ibinn.data.splits import split
+from ibinn.training.options import TrainingOptions
+from ibinn.training.progress import TrainingObserver
 from ibinn.training.recipes import configure
 from ibinn.training.trainer import train
 
@@ -20,17 +22,12 @@ FEW_BLOCKS = {
 }
 
 
-class Silent:
-    """A watcher that keeps what it is told."""
+class RecordingObserver(TrainingObserver):
+    """Collects the notes, warnings included."""
 
     def __init__(self):
-        self.notes, self.lines = [], []
-
-    def step(self, position, n_batches):
-        pass
-
-    def epoch(self, line):
-        self.lines.append(line)
+        super().__init__()
+        self.notes = []
 
     def note(self, text):
         self.notes.append(text)
@@ -64,8 +61,8 @@ def small_config(dataset, method="ibinn", gamma=1.0, seed=0, network=None, prior
     )
 
 
-def trained(folder, dataset=None, watcher=None, resume=False, constant_memory=False, **settings):
+def trained(folder, dataset=None, resume=False, constant_memory=False, **settings):
     dataset = dataset or few_digits()
     config = small_config(dataset, **settings)
-    how = {"resume": resume, "constant_memory": constant_memory}
-    return train(config, dataset, split(dataset, config.seed), folder, watcher or Silent(), **how)
+    options = TrainingOptions(folder, resume=resume, constant_memory=constant_memory)
+    return train(config, dataset, split(dataset, config.seed), options)

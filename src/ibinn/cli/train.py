@@ -84,14 +84,13 @@ class Train:
     """Write the numbers of each epoch for TensorBoard."""
 
     def run(self) -> None:
-        from ibinn.training.distributed import WriterFailed, assembled
+        from ibinn.training.distributed import WriterFailed, join_team
 
         try:
-            with assembled(self.device) as team:
+            with join_team(self.device) as team:
                 folder = self.run_in(team)
-        except (
-            WriterFailed
-        ):  # the writer prints the reason, unless torchrun ends it because this process was quicker
+        except WriterFailed:
+            # The writer prints the reason, unless torchrun ends it because this process was quicker.
             time.sleep(10)
             raise SystemExit(2) from None
         if self.evaluate and team.is_writer:
@@ -102,7 +101,7 @@ class Train:
         from ibinn.data.splits import split
         from ibinn.training.recipes import configure, override
 
-        with team.first_here():
+        with team.local_leader_first():
             dataset = read_data(self.data, self.data_dir, self.target)
         splits = split(dataset, self.seed)
         config = configure(
@@ -131,26 +130,30 @@ def train_and_tell(
 ) -> None:
     from ibinn._system import choose_device
     from ibinn.training.loop import Stopped
-    from ibinn.training.progress import Board, Lines, Silence
+    from ibinn.training.options import TrainingOptions
+    from ibinn.training.progress import ConsoleObserver, TensorBoardWriter, TrainingObserver
     from ibinn.training.trainer import train
 
-    device = team.device or choose_device(command.device, dataset.is_images)
-    board = Board(folder) if command.tensorboard and team.is_writer else None
-    batch_size = min(config.recipe.batch_size, len(splits.train))
-    lines = Lines(config.recipe.epochs, batch_size, board) if team.is_writer else Silence()
+    tensorboard = TensorBoardWriter(folder) if command.tensorboard and team.is_writer else None
+    observer = ConsoleObserver(tensorboard) if team.is_writer else TrainingObserver()
+    options = TrainingOptions(
+        folder=folder,
+        resume=command.resume,
+        device=team.device or choose_device(command.device, dataset.is_images),
+        save_every=command.save_every,
+        constant_memory=command.constant_memory,
+        accumulate=command.accumulate,
+        sync_batch_norm=command.sync_batch_norm,
+        team=team,
+    )
     try:
-        how = (command.resume, device, command.save_every, command.constant_memory)
-        shared = (team, command.accumulate, command.sync_batch_norm)
-        run = train(config, dataset, splits, folder, lines, *how, *shared)
+        run = train(config, dataset, splits, options, observer)
     except Stopped as stop:
-        lines.close()
         if team.is_writer:
             print(
                 f"ibinn: {stop}; saved in {folder}, the same command with --resume goes on", file=sys.stderr
             )
         raise SystemExit(128 + stop.number) from None
-    finally:
-        lines.close()
     if run is not None:  # of the writer
         print_summary(run)
         print(f"written to {folder}")
@@ -158,18 +161,14 @@ def train_and_tell(
 
 def print_summary(run: "Run") -> None:
     from ibinn.formats import clock
+    from ibinn.training.progress import validation_text
 
-    config, facts, validation = run.config, run.facts, run.facts["validation"]
-    bits = validation["bits_per_dim"]
+    config, facts = run.config, run.facts
     print(
         f"{config.method} on {config.data}, size {config.size}: {facts['n_parameters']:,} parameters, trained "
         f"in {clock(facts['train_seconds'])} on {facts['n_train']} examples"
     )
-    print(
-        f"validation: error {validation['error']:.2f} %"
-        + ("" if bits is None else f", {bits:.3f} bits/dim")
-        + f" (best epoch {facts['best_epoch']} of {facts['epochs']})"
-    )
+    print(f"{validation_text(facts['validation'])} (best epoch {facts['best_epoch']} of {facts['epochs']})")
     if not facts["converged"]:
         print(
             "note: the run did not converge: it is hardly better than always guessing the most frequent class"

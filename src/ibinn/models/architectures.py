@@ -1,9 +1,9 @@
-"""Networks as lists of layers: the paper's, and ours for other images and for vectors."""
+"""The networks as lists of layers: the paper's, and ours for other images and for vectors."""
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -17,12 +17,11 @@ from ibinn.flows.downsample import DownsampleCoupling, Squeeze
 from ibinn.flows.mixing import ActNorm, AffineMix, Permute
 from ibinn.flows.subnets import conv_subnet, dense_subnet, light_subnet
 
-Shape = tuple[int, int, int]
+ImageShape = tuple[int, int, int]  # channels, height, width
 SUBNETS = {"paper": conv_subnet, "light": light_subnet}
-LARGEST_ROTATION = 512  # vectors beyond get a plain permutation: a dense matrix would outweigh the net
+LARGEST_ROTATION = 512  # longer vectors are permuted: a dense matrix would outweigh the subnets
 
-
-PAPER = Network(
+PAPER_NETWORK = Network(
     blocks=(8, 24, 24),
     widths=(16, 32, 64),
     dropouts=(0.0, 0.0, 0.25),
@@ -37,96 +36,134 @@ PAPER = Network(
 )
 
 
-def paper_flow(shape: Shape = (3, 32, 32), learn_scale: bool = True, seed: int = 0) -> Chain:
-    """The network of the paper: 8 + 25 + 25 convolutional and 2 dense coupling blocks.
+def paper_flow(shape: ImageShape = (3, 32, 32), learn_scale: bool = True, seed: int = 0) -> Chain:
+    """Build the network of the paper: 8 + 25 + 25 convolutional and 2 dense coupling blocks.
 
-    Each 25 is one downsampling block and 24 ordinary ones. The dense blocks mix by a plain
-    permutation: an orthogonal matrix over 3072 features would have nine million entries.
+    Each 25 is one downsampling block and 24 ordinary ones. The dense blocks mix by a plain permutation: an
+    orthogonal matrix over 3072 features would have nine million entries.
+
+    Parameters
+    ----------
+    shape : tuple of int, default=(3, 32, 32)
+        Channels, height and width of the images.
+    learn_scale : bool, default=True
+        Whether the scale and shift behind each mix are learned.
+    seed : int, default=0
+        Seed of the fixed mixes of the channels, as for `image_flow`.
+
+    Returns
+    -------
+    Chain
+        The flow, as from `image_flow`.
+
+    Examples
+    --------
+    >>> from ibinn import paper_flow
+    >>> from ibinn.flows.coupling import AffineCoupling
+    >>> flow = paper_flow((3, 8, 8))
+    >>> sum(isinstance(layer, AffineCoupling) for layer in flow.layers)
+    60
     """
-    return image_flow(shape, **asdict(replace(PAPER, learn_scale=learn_scale)), seed=seed)
+    return image_flow(shape, replace(PAPER_NETWORK, learn_scale=learn_scale), seed)
 
 
-def image_flow(
-    shape: Shape,
-    blocks: int | Sequence[int] = 4,
-    widths: int | Sequence[int] = 64,
-    dropouts: float | Sequence[float] = 0.0,
-    dense_blocks: int = 1,
-    dense_width: int = 256,
-    dense_dropout: float = 0.0,
-    scale: float = 1.0,
-    learn_scale: bool = True,
-    seed: int = 0,
-    subnet: str = "paper",
-    clamp: float = 0.7,
-    slope: float = 0.1,
-    down_slope: float = 0.2,
-) -> Chain:
-    """Coupling blocks at several resolutions, each half the one before, then DCT and dense blocks.
+def default_network(shape: ImageShape) -> Network:
+    """Four blocks at each resolution, as many resolutions as the sides allow, three at most."""
+    check_image_shape(shape)
+    n = min(3, 1 + possible_halvings(shape) - (shape[0] == 1))
+    return replace(
+        PAPER_NETWORK,
+        blocks=(4,) * n,
+        widths=(64,) * n,
+        dropouts=(0.0,) * n,
+        dense_blocks=1,
+        dense_width=256,
+        dense_dropout=0.0,
+        scale=1.0,
+    )
 
-    shape is (C, H, W). blocks, widths of the subnets and dropouts have one entry per resolution; a single
-    number stands for all of them, and a single number of blocks for as many resolutions as the sides
-    allow, three at most. Images of one channel are squeezed first, since a coupling needs two. seed draws
-    the fixed mixes of the channels; the weights come from torch's own generator. subnet is one of SUBNETS;
-    clamp and slope are those of the convolutional couplings, down_slope that of the downsampling ones.
+
+def image_flow(shape: ImageShape, network: Network | None = None, seed: int = 0) -> Chain:
+    """Build a flow over images: coupling blocks at several resolutions, a cosine transform, dense blocks.
+
+    Each resolution is half the one before. Images of one channel are squeezed into four first, since a coupling
+    needs two channels.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Channels, height and width of the images.
+    network : Network, optional
+        Blocks, widths and dropout at each resolution, and the kind of subnet. By default
+        ``default_network(shape)``; change it with `dataclasses.replace`.
+    seed : int, default=0
+        Seed of the fixed mixes of the channels. The weights come from torch's global generator.
+
+    Returns
+    -------
+    Chain
+        Maps images (B, C, H, W) to vectors (B, C * H * W).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from dataclasses import replace
+    >>> from ibinn import image_flow
+    >>> from ibinn.models.architectures import default_network
+    >>> flow = image_flow((3, 8, 8))
+    >>> z, log_det = flow(torch.rand(5, 3, 8, 8))
+    >>> z.shape, log_det.shape
+    (torch.Size([5, 192]), torch.Size([5]))
+
+    A network with one resolution of two blocks:
+
+    >>> network = replace(default_network((3, 8, 8)), blocks=(2,), widths=(16,), dropouts=(0.0,))
+    >>> len(image_flow((3, 8, 8), network).layers) < len(flow.layers)
+    True
     """
-    finish = partial(block, seed=seed, scale=scale, learn_scale=learn_scale)
+    network = network or default_network(shape)
+    clamp, slope, down_slope = network.clamp, network.slope, network.down_slope
+    finish = partial(block, scale=network.scale, learn_scale=network.learn_scale)
     layers: list[Bijection] = []
-    for stage in image_stages(
-        shape, blocks, widths, dropouts, dense_blocks, dense_width, dense_dropout, subnet
-    ):
-        n_out = stage.n_channels
+    for stage in image_stages(shape, network):
+        n_out, block_seed = stage.n_channels, 1000 * seed + stage.number
         match stage.kind:
             case "squeeze":
                 layers.append(Squeeze())
             case "down":
                 down = DownsampleCoupling(n_out // 4, stage.subnet, clamp, down_slope)
-                layers += finish(down, n_out, stage.number)
+                layers += finish(down, n_out, block_seed)
             case "conv":
-                layers += finish(AffineCoupling(n_out, stage.subnet, clamp, slope), n_out, stage.number)
+                layers += finish(AffineCoupling(n_out, stage.subnet, clamp, slope), n_out, block_seed)
             case "pool":
                 layers.append(DCTPool(stage.shape))
             case "dense":
-                layers += finish(dense_coupling(n_out, stage.subnet, slope), n_out, stage.number)
+                layers += finish(dense_coupling(n_out, stage.subnet, slope), n_out, block_seed)
     return Chain(*layers)
 
 
 class Stage(NamedTuple):
-    """A step of a network on images: what it does, the channels it puts out, its subnet, its number as a block."""
+    """A step of a network on images: its kind, output channels, subnet and number among the blocks."""
 
     kind: Literal["squeeze", "down", "conv", "pool", "dense"]
     n_channels: int
     subnet: SubnetFactory = nn.Identity
     number: int = 0
-    shape: Shape = (0, 0, 0)
+    shape: ImageShape = (0, 0, 0)
 
 
-def image_stages(
-    shape: Shape,
-    blocks: int | Sequence[int],
-    widths: int | Sequence[int],
-    dropouts: float | Sequence[float],
-    dense_blocks: int,
-    dense_width: int,
-    dense_dropout: float,
-    subnet: str,
-) -> Iterator[Stage]:
-    """The steps from an image to a vector that the flow and the ResNet share; arguments as for image_flow."""
-    check_shape(shape)
-    if subnet not in SUBNETS:
-        raise ValueError(f"subnet is {subnet!r} but must be one of {', '.join(SUBNETS)}")
-    if isinstance(blocks, int):
-        blocks = [blocks] * min(3, 1 + possible_halvings(shape) - (shape[0] == 1))
-    widths = [widths] * len(blocks) if isinstance(widths, int) else widths
-    dropouts = [dropouts] * len(blocks) if isinstance(dropouts, float | int) else dropouts
-    check_levels(shape, blocks, widths, dropouts)
+def image_stages(shape: ImageShape, network: Network) -> Iterator[Stage]:
+    """The steps from an image to a vector, shared by the flow and the ResNet."""
+    check_image_shape(shape)
+    check_resolutions(shape, network)
     numbers = itertools.count()  # of the blocks, in order
     n_channels, height, width = shape
     if n_channels == 1:
         n_channels, height, width = 4, height // 2, width // 2
         yield Stage("squeeze", n_channels)
-    for level, (n_blocks, subnet_width, dropout) in enumerate(zip(blocks, widths, dropouts, strict=True)):
-        conv = partial(SUBNETS[subnet], width=subnet_width, dropout=dropout)
+    levels = zip(network.blocks, network.widths, network.dropouts, strict=True)
+    for level, (n_blocks, subnet_width, dropout) in enumerate(levels):
+        conv = partial(SUBNETS[network.subnet], width=subnet_width, dropout=dropout)
         if level > 0:
             n_channels, height, width = 4 * n_channels, height // 2, width // 2
             number = next(numbers)
@@ -135,8 +172,8 @@ def image_stages(
             yield Stage("conv", n_channels, partial(conv, first_relu=number > 0), number)
     n_dims = math.prod(shape)
     yield Stage("pool", n_dims, shape=(n_channels, height, width))
-    dense = partial(dense_subnet, width=dense_width, dropout=dense_dropout)
-    for number in itertools.islice(numbers, dense_blocks):
+    dense = partial(dense_subnet, width=network.dense_width, dropout=network.dense_dropout)
+    for number in itertools.islice(numbers, network.dense_blocks):
         yield Stage("dense", n_dims, dense, number)
 
 
@@ -148,16 +185,48 @@ def dense_flow(
     seed: int = 0,
     slope: float = 0.1,
 ) -> Chain:
-    """Dense coupling blocks over plain vectors of n_features >= 1.
+    """Build a flow of dense coupling blocks over plain vectors.
 
     A single feature has nothing to condition on: its flow is a learned scale and shift.
+
+    Parameters
+    ----------
+    n_features : int
+        Length D of the vectors, 1 or more.
+    blocks : int, default=8
+        Number of coupling blocks.
+    width : int, default=128
+        Width of the hidden layers of the subnets.
+    dropout : float, default=0.0
+        Dropout rate in the subnets.
+    seed : int, default=0
+        Seed of the fixed mixes of the features. The weights come from torch's global generator.
+    slope : float, default=0.1
+        Slope of the soft clamp, 2 tanh(slope * raw), that bounds the log-scales.
+
+    Returns
+    -------
+    Chain
+        Maps vectors (B, D) to vectors (B, D).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ibinn import dense_flow
+    >>> flow = dense_flow(2)
+    >>> x = torch.randn(5, 2)
+    >>> z, log_det = flow(x)
+    >>> z.shape, log_det.shape
+    (torch.Size([5, 2]), torch.Size([5]))
+    >>> torch.allclose(flow.inverse(z), x, atol=1e-4)
+    True
     """
     if n_features < 1 or blocks < 1:
         raise ValueError(f"dense_flow needs at least 1 feature and 1 block, not {n_features} and {blocks}")
     subnet = partial(dense_subnet, width=width, dropout=dropout)
     layers: list[Bijection] = []
     for number in range(blocks):
-        layers += block(dense_coupling(n_features, subnet, slope), n_features, number, seed)
+        layers += block(dense_coupling(n_features, subnet, slope), n_features, 1000 * seed + number)
     return Chain(*layers)
 
 
@@ -167,28 +236,27 @@ def dense_coupling(n_features: int, subnet: SubnetFactory, slope: float = 0.1) -
 
 
 def block(
-    coupling: AffineCoupling,
-    n_channels: int,
-    number: int,
-    seed: int = 0,
-    scale: float = 1.0,
-    learn_scale: bool = True,
+    coupling: AffineCoupling, n_channels: int, seed: int, scale: float = 1.0, learn_scale: bool = True
 ) -> list[Bijection]:
     """A coupling, a fixed mix of its n_channels outputs, and a per-channel scale and shift."""
-    seed = 1000 * seed + number
     if n_channels <= LARGEST_ROTATION:
         return [coupling, AffineMix(n_channels, seed, scale, learn_scale)]
     return [coupling, Permute(n_channels, seed), ActNorm(n_channels, scale, learn_scale)]
 
 
-def possible_halvings(shape: Shape) -> int:
-    """How often both sides can be divided by 2."""
+def possible_halvings(shape: ImageShape) -> int:
+    """How many times both sides can be divided by 2."""
     common = math.gcd(shape[1], shape[2])
     return (common & -common).bit_length() - 1
 
 
-def check_shape(shape: Shape) -> None:
-    """Raise ValueError unless shape is that of an image which a coupling can work on."""
+def n_halvings(network: Network, n_channels: int) -> int:
+    """How many times the network halves the sides of an image."""
+    return len(network.blocks) - 1 + (n_channels == 1)
+
+
+def check_image_shape(shape: ImageShape) -> None:
+    """Raise ValueError unless a coupling can work on images of this shape."""
     if len(shape) != 3 or min(shape) < 1:
         raise ValueError(f"shape must be (channels, height, width), each at least 1, not {shape}")
     if shape[0] == 1 and possible_halvings(shape) == 0:
@@ -198,22 +266,15 @@ def check_shape(shape: Shape) -> None:
         )
 
 
-def check_levels(
-    shape: Shape, blocks: Sequence[int], widths: Sequence[int], dropouts: Sequence[float]
-) -> None:
-    """Raise ValueError unless images of this shape can be halved as often as asked."""
-    if not len(blocks) == len(widths) == len(dropouts) > 0:
-        raise ValueError(
-            f"blocks, widths and dropouts need one entry per resolution, or a single number for all, "
-            f"not {len(blocks)}, {len(widths)} and {len(dropouts)} entries"
-        )
-    if min(blocks) < 0 or min(widths) < 1:
-        raise ValueError(
-            f"blocks must be 0 or more and widths 1 or more, not {tuple(blocks)} and {tuple(widths)}"
-        )
-    halvings = len(blocks) - 1 + (shape[0] == 1)
+def check_resolutions(shape: ImageShape, network: Network) -> None:
+    """Raise ValueError unless the network fits images of this shape."""
+    if network.subnet not in SUBNETS:
+        raise ValueError(f"subnet is {network.subnet!r} but must be one of {', '.join(SUBNETS)}")
+    if not network.blocks:
+        raise ValueError("blocks is empty, but a network on images needs at least one resolution")
+    halvings = n_halvings(network, shape[0])
     if halvings > possible_halvings(shape):
         raise ValueError(
             f"images of {shape[1]} x {shape[2]} cannot be halved {halvings} times; pad both sides to "
-            f"multiples of {2**halvings} or ask for fewer resolutions with a shorter blocks"
+            f"multiples of {2**halvings}, or use fewer resolutions with a shorter blocks"
         )

@@ -1,7 +1,6 @@
-"""What the paper compares with: ResNet, i-RevNet and VIB, behind the methods of the generative classifier.
+"""The baselines of the paper, ResNet, i-RevNet and VIB, with the interface of the generative classifier.
 
-has_density and can_sample tell what a model can do. forward(x) gives log q(y|x) (B, K) and, in place of the
-log-density that these models do not have, None.
+These models have no density: `mixture` is None, and so is the log-density in the output.
 """
 
 import math
@@ -10,28 +9,35 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ibinn.config import Network
 from ibinn.flows.base import Bijection
 from ibinn.flows.coupling import SubnetFactory
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import Squeeze
 from ibinn.flows.precision import full_precision
-from ibinn.models.architectures import image_stages
+from ibinn.models.architectures import ImageShape, image_stages
 from ibinn.models.output import Output
 
 
 class SoftmaxClassifier(nn.Module):
-    """log q(y|x) = log-softmax(W features(x) + b), features giving vectors (B, n_features)."""
+    """log q(y|x) = log-softmax(W features(x) + b), with features(x) of shape (B, n_features)."""
 
     has_density = False
     can_sample = False
+    mixture = None
 
     def __init__(self, features: nn.Module, n_features: int, n_classes: int) -> None:
         super().__init__()
         self.features = features
         self.readout = nn.Linear(n_features, n_classes)
 
+    @property
+    def flow(self) -> Bijection | None:
+        """The invertible part of the network, if there is one."""
+        return None
+
     def embed(self, x: Tensor) -> Tensor:
-        """What the read-out sees, (B, n_features)."""
+        """The input of the read-out, (B, n_features)."""
         embedded: Tensor = self.features(x)
         return embedded
 
@@ -40,11 +46,11 @@ class SoftmaxClassifier(nn.Module):
         return full_precision(self.readout(self.embed(x)))
 
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
-        """log q(y|x) (B, K), and None: there is no density."""
+        """log q(y|x) (B, K), and None for the log-density."""
         return F.log_softmax(self.logits(x), dim=1), None
 
     def output(self, x: Tensor) -> Output[Tensor]:
-        """log q(y|x) and the energy; nothing that needs a density."""
+        """log q(y|x) and the energy."""
         logits = self.logits(x)
         return Output(logits.log_softmax(1), -logits.logsumexp(1))
 
@@ -62,6 +68,10 @@ class IRevNet(SoftmaxClassifier):
 
     features: Bijection
 
+    @property
+    def flow(self) -> Bijection:
+        return self.features
+
     def embed(self, x: Tensor) -> Tensor:
         """z, (B, D)."""
         return self.features(x)[0]
@@ -78,8 +88,8 @@ class IRevNet(SoftmaxClassifier):
 class VIB(SoftmaxClassifier):
     """Variational information bottleneck (Alemi et al. 2017): x -> N(m(x), s(x)^2) -> linear decoder.
 
-    In training one draw of the code is decoded; in evaluation mode the probabilities of n_draws draws are
-    averaged, the same draws of the noise for every input, so that no answer depends on the batch it came in.
+    In training, one draw of the code is decoded. In evaluation mode, the probabilities of n_draws draws are
+    averaged. Every input gets the same draws of the noise, so that no output depends on the rest of its batch.
     """
 
     draws: Tensor
@@ -103,7 +113,7 @@ class VIB(SoftmaxClassifier):
         return m, F.softplus(raw + math.log(math.e - 1)).clamp_min(1e-6).log()
 
     def decode(self, m: Tensor, log_s: Tensor) -> Tensor:
-        """log q(y|x), (B, K): of one random draw of the code in training, averaged over the fixed draws else."""
+        """log q(y|x), (B, K), of one random draw in training, averaged over the fixed draws in evaluation mode."""
         noise = torch.randn_like(m)[:, None] if self.training else self.draws
         codes = m[:, None] + log_s.exp()[:, None] * noise  # (B, draws, C)
         log_q_y = F.log_softmax(full_precision(self.readout(codes)), dim=2)
@@ -126,13 +136,13 @@ class Residual(nn.Module):
         self.subnet, self.skip = subnet, skip or nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        kept: Tensor = self.skip(x)
+        skipped: Tensor = self.skip(x)
         change: Tensor = self.subnet(x)
-        return kept + change
+        return skipped + change
 
 
 class Reshaped(nn.Module):
-    """What a parameter-free bijection does to the shape of x, without its log-det."""
+    """A parameter-free bijection without its log-det."""
 
     def __init__(self, layer: Bijection) -> None:
         super().__init__()
@@ -142,21 +152,10 @@ class Reshaped(nn.Module):
         return self.layer(x)[0]
 
 
-def residual_image_features(
-    shape: tuple[int, int, int],
-    blocks: tuple[int, ...],
-    widths: tuple[int, ...],
-    dropouts: tuple[float, ...],
-    dense_blocks: int,
-    dense_width: int,
-    dense_dropout: float,
-    subnet: str,
-) -> nn.Sequential:
-    """(B, C, H, W) -> (B, C*H*W), the ResNet's body: arguments and subnets of image_flow."""
+def residual_image_features(shape: ImageShape, network: Network) -> nn.Sequential:
+    """(B, C, H, W) -> (B, C * H * W), the body of the ResNet: the network of image_flow, with its subnets."""
     layers: list[nn.Module] = []
-    for stage in image_stages(
-        shape, blocks, widths, dropouts, dense_blocks, dense_width, dense_dropout, subnet
-    ):
+    for stage in image_stages(shape, network):
         n_out = stage.n_channels
         match stage.kind:
             case "squeeze":

@@ -1,8 +1,7 @@
-"""The methods of the paper's tables: which model belongs to each, and what its loss is."""
+"""The methods of the paper's tables, each with its model and its loss."""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import NamedTuple
 
@@ -10,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ibinn.config import Network, RunConfig
+from ibinn.config import Method, RunConfig
 from ibinn.flows.base import Bijection
 from ibinn.flows.subnets import dense_subnet
 from ibinn.mixture import GaussianMixture
-from ibinn.models.architectures import Shape, dense_flow, image_flow
+from ibinn.models.architectures import dense_flow, image_flow
 from ibinn.models.baselines import (
     VIB,
     IRevNet,
@@ -30,9 +29,9 @@ Classifier = GenerativeClassifier | SoftmaxClassifier
 
 
 class Losses(NamedTuple):
-    """Of each input, (B,): the method's loss, its parts in nats, and whether the likeliest class is wrong.
+    """For each input, (B,): the loss of the method, its parts in nats, and whether the top class is wrong.
 
-    loss_x is -log q(x) / D in pixel units, the rate per dimension for VIB, and NaN where there is neither.
+    loss_x is -log q(x) / D in pixel units, the rate per dimension for VIB, and NaN for the other methods.
     """
 
     loss: Tensor
@@ -50,23 +49,25 @@ class Batch(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What the losses depend on beside model and batch: gamma as it stands in the loss, label smoothing, D."""
+    """The parameters of a loss: gamma as it enters the formula, label smoothing, and D."""
 
     gamma: float
     smoothing: float
     n_dims: int
 
 
-class Method(NamedTuple):
+class MethodSpec(NamedTuple):
+    """How to build the model of a method, its loss, and the gamma in that loss."""
+
     make: Callable[..., Classifier]
     losses: Callable[..., Losses]
-    gamma: Callable[[float, int], float]  # of the configured gamma and D: the one in the loss
+    gamma: Callable[[float, int], float]  # (configured gamma, D) -> gamma in the loss
 
 
 def build_model(
     config: RunConfig, shape: tuple[int, ...], n_classes: int, priors: Sequence[float] | None = None
 ) -> Classifier:
-    """The model of config.method over inputs of shape (C, H, W) or (D,), its start drawn from config.seed."""
+    """The model of config.method for inputs (C, H, W) or (D,), with initial weights drawn from config.seed."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         model = METHODS[config.method].make(config, shape, n_classes, priors)
@@ -75,24 +76,27 @@ def build_model(
 
 
 class Objective(nn.Module):
-    """A model and what it is trained for: (v, log_det, y) -> Losses. The module that several processes share."""
+    """A model with its loss: (v, log_det, y) -> Losses. This is the module that several processes share."""
 
-    def __init__(self, model: Classifier, method: str, gamma: float, n_dims: int, smoothing: float) -> None:
+    def __init__(
+        self, model: Classifier, method: Method, gamma: float, n_dims: int, smoothing: float
+    ) -> None:
         super().__init__()
         self.model = model
         self.losses = METHODS[method].losses
         self.gamma = METHODS[method].gamma(gamma, n_dims)
         self.terms = Terms(self.gamma, smoothing, n_dims)
 
-    def set_share_of_gamma(self, share: float) -> None:
+    def set_gamma_share(self, share: float) -> None:
+        """Train with this share of gamma, for the gamma ramp."""
         self.terms = self.terms._replace(gamma=share * self.gamma)
 
     @property
-    def leaves_some_out(self) -> bool:
-        """Whether parameters get no gradient: learned class weights at gamma = inf, VIB's read-out at 0."""
-        phi = self.model.mixture.phi if isinstance(self.model, GenerativeClassifier) else None
-        without_x, without_y = self.gamma == math.inf, self.gamma == 0
-        return (without_x and isinstance(phi, nn.Parameter)) or (without_y and isinstance(self.model, VIB))
+    def has_unused_parameters(self) -> bool:
+        """Whether parameters get no gradient: learned class weights at gamma = inf, the read-out of VIB at 0."""
+        if self.model.mixture is not None:
+            return self.gamma == math.inf and isinstance(self.model.mixture.phi, nn.Parameter)
+        return self.gamma == 0
 
     def forward(self, v: Tensor, log_det: Tensor, y: Tensor) -> Losses:
         """v is preprocessed, (B, ...); log_det (B,) is that of the preprocessing."""
@@ -100,7 +104,7 @@ class Objective(nn.Module):
 
 
 def generative_losses(model: GenerativeClassifier, batch: Batch, terms: Terms) -> Losses:
-    """The IB loss; at gamma = 1 / D that of class-NLL."""
+    """The IB loss; at gamma = 1 / D it is the class-NLL loss."""
     z, log_det_flow = model.flow(batch.v)
     scores, log_w = model.mixture.scores(z), model.mixture.log_w
     logits = scores + log_w
@@ -111,7 +115,7 @@ def generative_losses(model: GenerativeClassifier, batch: Batch, terms: Terms) -
 
 
 def softmax_losses(model: SoftmaxClassifier, batch: Batch, terms: Terms) -> Losses:
-    """Twice the cross-entropy: the IB loss at gamma = inf."""
+    """Twice the cross-entropy, the IB loss at gamma = inf."""
     on_y, wrong = cross_entropy(model(batch.v)[0], batch.y, terms.smoothing)
     return Losses(2 * on_y, torch.full_like(on_y, math.nan), on_y, wrong)
 
@@ -125,7 +129,7 @@ def vib_losses(model: VIB, batch: Batch, terms: Terms) -> Losses:
 
 
 def cross_entropy(log_q_y: Tensor, y: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """The cross-entropy with label smoothing, (B,), and whether the likeliest class is wrong, (B,)."""
+    """The cross-entropy with label smoothing, (B,), and whether the top class is wrong, (B,)."""
     on_y = F.cross_entropy(log_q_y, y, reduction="none", label_smoothing=smoothing)
     return on_y, log_q_y.argmax(1) != y
 
@@ -133,7 +137,7 @@ def cross_entropy(log_q_y: Tensor, y: Tensor, smoothing: float) -> tuple[Tensor,
 def make_flow(config: RunConfig, shape: tuple[int, ...]) -> Bijection:
     network = config.network
     if len(shape) == 3:
-        return image_flow(image_shape(shape), **asdict(network), seed=config.seed)
+        return image_flow(shape, network, config.seed)
     return dense_flow(
         shape[0],
         network.dense_blocks,
@@ -149,13 +153,12 @@ def make_generative(
     shape: tuple[int, ...],
     n_classes: int,
     priors: Sequence[float] | None,
-    distance: float = 5.0,
-    learn_mu: bool = True,
+    mixture: Callable[..., GaussianMixture] = GaussianMixture,
 ) -> GenerativeClassifier:
-    mixture = GaussianMixture(
-        n_classes, math.prod(shape), distance, learn_mu, priors, learn_phi=config.priors == "learned"
+    learn_phi = config.priors == "learned"
+    return GenerativeClassifier(
+        make_flow(config, shape), mixture(n_classes, math.prod(shape), priors=priors, learn_phi=learn_phi)
     )
-    return GenerativeClassifier(make_flow(config, shape), mixture)
 
 
 def make_irevnet(
@@ -171,49 +174,36 @@ def make_residual(
     priors: Sequence[float] | None,
     kind: type[SoftmaxClassifier],
 ) -> SoftmaxClassifier:
-    return kind(residual_features(config.network, shape), math.prod(shape), n_classes)
+    network = config.network
+    if len(shape) == 3:
+        features = residual_image_features(shape, network)
+    else:
+        dense = partial(dense_subnet, width=network.dense_width, dropout=network.dense_dropout)
+        features = residual_vector_features(shape[0], network.dense_blocks, dense)
+    return kind(features, math.prod(shape), n_classes)
 
 
-def residual_features(network: Network, shape: tuple[int, ...]) -> nn.Module:
-    dense = partial(dense_subnet, width=network.dense_width, dropout=network.dense_dropout)
-    if len(shape) == 1:
-        return residual_vector_features(shape[0], network.dense_blocks, dense)
-    return residual_image_features(
-        image_shape(shape),
-        network.blocks,
-        network.widths,
-        network.dropouts,
-        network.dense_blocks,
-        network.dense_width,
-        network.dense_dropout,
-        network.subnet,
-    )
-
-
-def image_shape(shape: tuple[int, ...]) -> Shape:
-    n_channels, height, width = shape
-    return n_channels, height, width
-
-
-def configured(gamma: float, n_dims: int) -> float:
+def configured_gamma(gamma: float, n_dims: int) -> float:
     return gamma
 
 
-def beta_one(gamma: float, n_dims: int) -> float:
+def class_nll_gamma(gamma: float, n_dims: int) -> float:
+    """beta = gamma * D = 1."""
     return 1 / n_dims
 
 
-def only_y(gamma: float, n_dims: int) -> float:
+def infinite_gamma(gamma: float, n_dims: int) -> float:
     return math.inf
 
 
-METHODS: dict[str, Method] = {
-    "ibinn": Method(make_generative, generative_losses, configured),
-    "class-nll": Method(make_generative, generative_losses, beta_one),
-    "class-nll-fixed": Method(
-        partial(make_generative, distance=10.0, learn_mu=False), generative_losses, beta_one
+FIXED_MIXTURE = partial(GaussianMixture, distance=10.0, learn_mu=False)
+METHODS: dict[Method, MethodSpec] = {
+    "ibinn": MethodSpec(make_generative, generative_losses, configured_gamma),
+    "class-nll": MethodSpec(make_generative, generative_losses, class_nll_gamma),
+    "class-nll-fixed": MethodSpec(
+        partial(make_generative, mixture=FIXED_MIXTURE), generative_losses, class_nll_gamma
     ),
-    "resnet": Method(partial(make_residual, kind=ResNet), softmax_losses, only_y),
-    "irevnet": Method(make_irevnet, softmax_losses, only_y),
-    "vib": Method(partial(make_residual, kind=VIB), vib_losses, configured),
+    "resnet": MethodSpec(partial(make_residual, kind=ResNet), softmax_losses, infinite_gamma),
+    "irevnet": MethodSpec(make_irevnet, softmax_losses, infinite_gamma),
+    "vib": MethodSpec(partial(make_residual, kind=VIB), vib_losses, configured_gamma),
 }

@@ -66,7 +66,8 @@ class Run:
         facts: dict[str, Any],
     ) -> Self:
         """A run whose inputs have the form of the data set, and whose classes are texts."""
-        form, classes, names = dataset_form(dataset), np.array(dataset.class_names), dataset.feature_names
+        classes, names = np.array(dataset.class_names), dataset.feature_names
+        form = pipeline.preprocess.form
         return cls(config, pipeline, form, classes, reference, facts, names, names is not None)
 
     @cached_property
@@ -78,10 +79,3 @@ class Run:
     def is_estimator(self) -> bool:
         """Whether `IBINNClassifier.save` wrote this run, so that its data has no name to load it by."""
         return bool(self.parameters)
-
-
-def dataset_form(dataset: Dataset) -> InputForm:
-    """Levels (N, H, W, C) in uint8, or rows."""
-    if dataset.levels is None:
-        return InputForm("rows", dataset.shape, "float64")
-    return InputForm("HWC", dataset.shape, "uint8", dataset.levels, dataset.levels - 1.0)

@@ -1,101 +1,143 @@
-"""What a person sees of a training: a live line in a terminal, plain lines elsewhere, TensorBoard if asked."""
+"""Progress of a training: a live line in a terminal, plain lines with the ETA elsewhere, TensorBoard."""
 
-import sys
 import time
+import warnings
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 
 from ibinn.formats import clock
-from ibinn.training.loop import Position
 
-LIVE_SECONDS, PLAIN_SECONDS = 0.2, 30.0  # between two lines within an epoch
+if TYPE_CHECKING:
+    from ibinn.training.loop import Position
+
+LIVE_SECONDS, PLAIN_SECONDS = 0.2, 30.0  # between two updates within an epoch
 
 
-class Lines:
-    """A line per epoch; in a terminal also one that lives, elsewhere one every 30 s of a long epoch."""
+class TrainingObserver:
+    """Follows a training and shows nothing; subclasses show progress.
 
-    def __init__(
-        self, n_epochs: int, batch_size: int, board: "Board | None" = None, stream: TextIO | None = None
-    ) -> None:
-        self.n_epochs, self.batch_size, self.board = n_epochs, batch_size, board
-        self.stream = stream or sys.stderr
-        self.lives = self.stream.isatty()
-        self.n_steps = 0  # of this process
-        self.begun = self.shown = time.monotonic()
-        self.left: float | None = None  # steps
+    Attributes
+    ----------
+    history : list of dict
+        The numbers of each epoch that has ended since the training started or resumed.
+    """
 
-    def step(self, position: Position, n_batches: int) -> None:
-        self.n_steps += 1
-        self.left = (self.n_epochs - position.epoch) * n_batches - position.batch
-        now = time.monotonic()
-        if now - self.shown < (LIVE_SECONDS if self.lives else PLAIN_SECONDS):
-            return
-        self.shown = now
-        n = max(position.n_good, 1)
-        parts = [
-            f"epoch {position.epoch + 1}/{self.n_epochs}",
-            f"batch {position.batch}/{n_batches}",
-            losses(position.sum_x / n, position.sum_y / n),
-            self.speed(),
-        ]
-        self.write("  ".join(parts), lasting=not self.lives)
+    def __init__(self) -> None:
+        self.history: list[dict[str, Any]] = []
+
+    def begin(self, n_epochs: int, n_batches: int, batch_size: int) -> None:
+        """Training begins, with n_batches steps per epoch."""
+
+    def step(self, position: "Position") -> None:
+        """A step has ended."""
 
     def epoch(self, line: dict[str, Any]) -> None:
-        validation = line["validation"]
-        bits = validation["bits_per_dim"]
+        """An epoch has ended."""
+        self.history.append(line)
+
+    def note(self, text: str) -> None:
+        """Something worth knowing."""
+
+    def warn(self, text: str) -> None:
+        """Something may be wrong."""
+        self.note(text)
+
+    def close(self) -> None:
+        """Training has ended, one way or another."""
+
+
+class WarningObserver(TrainingObserver):
+    """Shows no progress; warnings become Python warnings."""
+
+    def warn(self, text: str) -> None:
+        warnings.warn(text, stacklevel=2)
+
+
+class ConsoleObserver(TrainingObserver):
+    """Prints a line per epoch. Within an epoch it shows a live bar in a terminal, or a line every 30 s."""
+
+    def __init__(
+        self, tensorboard: "TensorBoardWriter | None" = None, stream: TextIO | None = None
+    ) -> None:
+        super().__init__()
+        self.tensorboard = tensorboard
+        self.console = Console(file=stream, stderr=True, force_jupyter=False)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=16),
+            TextColumn("{task.fields[text]}"),
+        )
+        # Drawn by `step`: a refreshing thread could draw over an error message.
+        self.bar = Progress(*columns, console=self.console, auto_refresh=False, transient=True)
+        self.task = self.bar.add_task("", text="")
+
+    def begin(self, n_epochs: int, n_batches: int, batch_size: int) -> None:
+        self.n_epochs, self.n_batches, self.batch_size = n_epochs, n_batches, batch_size
+        self.n_steps = self.n_left = 0  # steps of this process, and those that are left
+        self.begun = self.shown = time.monotonic()
+
+    def step(self, position: "Position") -> None:
+        done, total = position.epoch * self.n_batches + position.batch, self.n_epochs * self.n_batches
+        self.n_steps, self.n_left = self.n_steps + 1, total - done
+        now, is_live = time.monotonic(), self.console.is_interactive
+        if now - self.shown < (LIVE_SECONDS if is_live else PLAIN_SECONDS):
+            return
+        self.shown, n = now, max(position.n_good, 1)
+        place = f"epoch {position.epoch + 1}/{self.n_epochs}  batch {position.batch}/{self.n_batches}"
+        text = f"{losses_text(position.sum_x / n, position.sum_y / n)}  {self.speed()}"
+        if is_live:
+            self.bar.update(self.task, completed=done, total=total, description=place, text=text)
+            self.bar.start()
+            self.bar.refresh()
+        else:
+            self.print(f"{place}  {text}")
+
+    def epoch(self, line: dict[str, Any]) -> None:
+        super().epoch(line)
         parts = [
             f"epoch {line['epoch']}/{self.n_epochs}",
-            losses(line["loss_x"], line["loss_y"]),
-            f"validation: error {validation['error']:.2f} %"
-            + ("" if bits is None else f", {bits:.3f} bits/dim"),
+            losses_text(line["loss_x"], line["loss_y"]),
+            validation_text(line["validation"]),
             self.speed(),
         ]
         if line["skipped"]:
             parts.append(f"{line['skipped']} steps skipped")
         self.shown = time.monotonic()
-        self.write("  ".join(parts), lasting=True)
-        if self.board:
-            self.board.add(line)
+        self.print("  ".join(parts))
+        if self.tensorboard:
+            self.tensorboard.add(line)
 
     def note(self, text: str) -> None:
-        self.write(f"note: {text}", lasting=True)
+        self.print(f"note: {text}")
 
     def close(self) -> None:
-        """Let what comes next begin on a line of its own."""
-        if self.lives:
-            print("\r\x1b[K", end="", file=self.stream, flush=True)
+        if self.console.is_interactive:
+            self.bar.stop()
 
     def speed(self) -> str:
-        """Images per second and the time that is left, both from the steps of this process."""
+        """Inputs per second and the time left, both from the steps of this process."""
         seconds = max(time.monotonic() - self.begun, 1e-9)
-        if not self.n_steps or self.left is None:
+        if not self.n_steps:
             return ""
-        left = seconds / self.n_steps * self.left
-        return f"{self.n_steps * self.batch_size / seconds:.0f}/s  ETA {clock(left)}"
+        eta = clock(seconds / self.n_steps * self.n_left)
+        return f"{self.n_steps * self.batch_size / seconds:.0f}/s  ETA {eta}"
 
-    def write(self, text: str, lasting: bool) -> None:
-        start, end = ("\r\x1b[K", "\n" if lasting else "") if self.lives else ("", "\n")
-        print(f"{start}{text}", end=end, file=self.stream, flush=True)
-
-
-class Silence:
-    """Of a process that another one speaks for."""
-
-    def step(self, position: Position, n_batches: int) -> None: ...
-    def epoch(self, line: dict[str, Any]) -> None: ...
-    def note(self, text: str) -> None: ...
-    def close(self) -> None: ...
+    def print(self, text: str) -> None:
+        self.console.print(text, soft_wrap=True, markup=False, highlight=False, emoji=False)
 
 
-class Board:
-    """The epochs' numbers for TensorBoard, below a run folder."""
+class TensorBoardWriter:
+    """Writes the numbers of each epoch for TensorBoard, into a run folder."""
 
     def __init__(self, folder: Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ValueError(
-                "TensorBoard is not installed; pip install tensorboard, or leave it out"
+                "TensorBoard is not installed; pip install tensorboard, or leave out --tensorboard"
             ) from error
         self.folder, self.kind = folder / "tensorboard", SummaryWriter
         self.writer: Any = None
@@ -111,6 +153,14 @@ class Board:
         self.writer.flush()
 
 
-def losses(loss_x: float | None, loss_y: float | None) -> str:
+def losses_text(loss_x: float | None, loss_y: float | None) -> str:
     named = {"loss_x": loss_x, "loss_y": loss_y}
     return "  ".join(f"{name} {v:.4f}" for name, v in named.items() if v is not None and v == v)
+
+
+def validation_text(validation: dict[str, Any]) -> str:
+    """The error, and bits/dim for a model with a density of images."""
+    bits = validation["bits_per_dim"]
+    return f"validation: error {validation['error']:.2f} %" + (
+        "" if bits is None else f", {bits:.3f} bits/dim"
+    )

@@ -1,4 +1,4 @@
-"""Sizes and recipes: which network, trained how. Each choice is told of in docs/recipes.md."""
+"""Sizes and recipes: the networks, and how each is trained. docs/recipes.md gives the reasons."""
 
 import math
 from dataclasses import asdict, fields, replace
@@ -11,7 +11,7 @@ from ibinn.config import ConfigError, Network, Recipe, RunConfig, Size, has_ramp
 from ibinn.data.augment import PAPER_AUGMENTATION
 from ibinn.data.dataset import Dataset
 from ibinn.mixture import GaussianMixture
-from ibinn.models.architectures import LARGEST_ROTATION, PAPER
+from ibinn.models.architectures import LARGEST_ROTATION, PAPER_NETWORK
 from ibinn.run.folder import FORMAT
 
 SMALL = Network(
@@ -32,7 +32,7 @@ NETWORKS: dict[Size, Network] = {
     "base": replace(
         SMALL, blocks=(4, 8, 8), widths=(32, 96, 128), dropouts=(0.0, 0.0, 0.0), dense_width=128
     ),
-    "paper": PAPER,
+    "paper": PAPER_NETWORK,
 }
 
 OURS = Recipe(
@@ -49,47 +49,77 @@ OURS = Recipe(
     patience=10,
     normalise="equalise",
 )
+# gamma_ramp is the share of the training over which gamma rises to its value (Loop.gamma_share).
 RECIPES: dict[Size, Recipe] = {
     "tiny": replace(OURS, epochs=40, batch_size=64, ema=0.98),
     "small": replace(OURS, gamma_ramp=0.8),
     "base": replace(
         OURS, epochs=22, gamma_ramp=0.8, learning_rate=1e-3, normalise="whiten", flip=True, crop=2
     ),
-    "paper": Recipe(
+    "paper": replace(
+        OURS,
         epochs=450,
-        batch_size=128,
         optimizer="sgd",
         learning_rate=0.07,
-        mu_rate=3.0,
-        weight_decay=1e-4,
         schedule="steps",
         clip=8.0,
-        smoothing=0.05,
         ema=0.0,
         patience=0,
+        normalise="standard",
         noise="gaussian",
         sigma=1e-3,
         **asdict(PAPER_AUGMENTATION),
     ),
 }
-MIN_STEPS = 1000  # of a run, but for the paper's: few examples get more epochs
+MIN_STEPS = 1000  # of a run, except the paper's: small data sets get more epochs
 
 
 def default_size(dataset: Dataset) -> Size:
-    """tiny for tables and images up to 16 x 16, small for grey images, base for colour."""
+    """tiny for tables and images up to 16 x 16, small for grey images, base for colour images."""
     if not dataset.is_images or max(dataset.shape[:2]) <= 16:
         return "tiny"
     return "small" if dataset.shape[2] == 1 else "base"
 
 
 def configure(dataset: Dataset, n_train: int, size: Size | None = None, **settings: Any) -> RunConfig:
-    """The configuration for a data set: network and recipe of the size, where `settings` do not say otherwise."""
+    """Choose the configuration for a data set: the network and recipe of a size, adapted to the data.
+
+    Small data sets get more epochs and smaller batches. Tables get a network of dense blocks. The ramp of gamma
+    is kept only for images, and for methods whose gamma can rise.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The data.
+    n_train : int
+        Number of training examples.
+    size : {"tiny", "small", "base", "paper"}, optional
+        Size of the network. By default, ``default_size(dataset)``.
+    **settings
+        The other fields of `RunConfig`: method, gamma, seed, priors, precision and, for tables, target.
+
+    Returns
+    -------
+    RunConfig
+        The configuration; change single settings with `override`.
+
+    Examples
+    --------
+    >>> from ibinn.data.known import load
+    >>> from ibinn.training.recipes import configure, override
+    >>> digits = load("digits")
+    >>> config = configure(digits, 1400, method="ibinn", gamma=1.0, seed=0, priors="data", precision="float32")
+    >>> config.size, config.recipe.epochs, config.network.blocks
+    ('tiny', 48, (4, 4))
+    >>> override(config, ("recipe.epochs=5",)).recipe.epochs
+    5
+    """
     size = size or default_size(dataset)
     network, recipe = NETWORKS[size], RECIPES[size]
     if not dataset.is_images:
         if size == "paper":
             raise ConfigError(
-                "the paper's network is for images; for a table use --size tiny, small or base"
+                "the network of the paper is for images; for a table use --size tiny, small or base"
             )
         network = replace(network, blocks=(), widths=(), dropouts=(), dense_blocks=8)
         few = dataset.shape[0] <= LARGEST_ROTATION
@@ -107,14 +137,27 @@ def configure(dataset: Dataset, n_train: int, size: Size | None = None, **settin
 
 
 def override(config: RunConfig, settings: tuple[str, ...]) -> RunConfig:
-    """config with settings such as "recipe.learning_rate=0.01" or "network.blocks=[4, 4]"; values are TOML."""
+    """Change settings of a configuration.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The configuration; it is not modified.
+    settings : tuple of str
+        Settings such as "recipe.learning_rate=0.01" or "network.blocks=[4, 4]", with values in TOML.
+
+    Returns
+    -------
+    RunConfig
+        The new configuration.
+    """
     values: dict[str, dict[str, Any]] = {"network": {}, "recipe": {}}
     for setting in settings:
         path, equals, text = setting.partition("=")
         section, _, key = path.strip().partition(".")
         if not equals or section not in values:
             raise ConfigError(
-                f"{setting!r} is no setting; write recipe.KEY=VALUE or network.KEY=VALUE, as in "
+                f"{setting!r} is not a setting; write recipe.KEY=VALUE or network.KEY=VALUE, as in "
                 f"recipe.learning_rate=0.001"
             )
         part = getattr(config, section)
@@ -122,7 +165,7 @@ def override(config: RunConfig, settings: tuple[str, ...]) -> RunConfig:
         if key not in known:
             raise ConfigError(f"{section} has no setting {key!r}; {key_hint(key, known)}")
         values[section][key] = parse_value(type(part), key, text)
-    # All at once: several that must agree may change together.
+    # All at once: settings that depend on each other may change together.
     return replace(
         config,
         network=replace(config.network, **values["network"]),
@@ -130,13 +173,8 @@ def override(config: RunConfig, settings: tuple[str, ...]) -> RunConfig:
     )
 
 
-def halvings(network: Network, n_channels: int) -> int:
-    """How often the sides of an image are halved on their way through the network."""
-    return len(network.blocks) - 1 + (n_channels == 1)
-
-
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Groups: weights, which decay; scales, shifts and biases, which do not; the means, with their own rate."""
+    """Three groups: weights with decay; scales, shifts and biases without; the means with a rate of their own."""
     mixtures = [module for module in model.modules() if isinstance(module, GaussianMixture)]
     mu = [m.mu for m in mixtures if isinstance(m.mu, nn.Parameter)]
     rest = [p for p in model.parameters() if not any(p is m for m in mu)]
@@ -154,10 +192,10 @@ def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 def rate_factor(schedule: str, done: float) -> float:
-    """The learning rate over its peak when a share `done` of the training is over.
+    """The learning rate relative to its peak when a share `done` of the training is over.
 
-    one-cycle: up in a line over the first 15 %, then down along a cosine. steps: the paper's, x 0.1 after
-    150, 250 and 350 of 450 epochs.
+    "one-cycle" rises linearly over the first 15 %, then falls along a cosine. "steps" is the paper's: times 0.1
+    after 150, 250 and 350 of 450 epochs.
     """
     if schedule == "steps":
         return float(0.1 ** sum(done >= epoch / 450 for epoch in (150, 250, 350)))

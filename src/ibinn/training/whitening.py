@@ -1,4 +1,4 @@
-"""Where training starts with recipe.normalise = "whiten": close to the best linear model of the data."""
+"""The start of training with recipe.normalise = "whiten": close to linear discriminant analysis (LDA)."""
 
 import math
 
@@ -7,39 +7,40 @@ import torch
 from torch import Tensor, nn
 
 from ibinn._types import Array, Rows
-from ibinn.data.dataset import Part
-from ibinn.data.preprocess import ImagePreprocess
+from ibinn.data.dataset import Dataset
 from ibinn.flows.base import Chain
 from ibinn.flows.mixing import ActNorm, AffineMix
-from ibinn.models.classifier import GenerativeClassifier, evaluation_mode
+from ibinn.models.classifier import evaluation_mode
 from ibinn.models.pipeline import Pipeline, chunks
 
-MOST_VALUES = 20_000_000  # of the images that are looked at: half a gigabyte for their covariance
+MAX_VALUES = 20_000_000  # of the images used: half a gigabyte for their covariance
 
 
 @torch.no_grad()
-def start_white(pipeline: Pipeline, part: Part, rows: Rows) -> None:
-    """Images are whitened by the flow, as rows were by the preprocessing; then the means go to their classes."""
-    if isinstance(pipeline.preprocess, ImagePreprocess):
-        n = max(100, MOST_VALUES // math.prod(part.x.shape[1:]))
+def start_from_lda(pipeline: Pipeline, dataset: Dataset, rows: Rows) -> None:
+    """Whiten images in the flow, as the preprocessing whitens tables; then set each mean to its class average."""
+    if dataset.is_images:
+        n = max(100, MAX_VALUES // math.prod(dataset.shape))
         rows = np.sort(np.random.default_rng(0).permutation(rows)[:n])
-        start_flow(pipeline, part.x[rows])
-    start_means(pipeline, part, rows)
+    x, y = dataset.train.x[rows], dataset.train.y[rows]
+    if dataset.is_images:
+        whiten_flow(pipeline, x)
+    set_means_to_class_averages(pipeline, x, y)
 
 
-def start_flow(pipeline: Pipeline, images: Array) -> None:
-    """Choose what mixes and scales the channels so that images like these leave every resolution white.
+def whiten_flow(pipeline: Pipeline, images: Array) -> None:
+    """Set mixes and scales of the flow so that these images leave every resolution white.
 
-    That is done by the first mix at each resolution, from the principal components of its channels, and by the
-    scale of each feature behind the cosine transform. The couplings start close to the identity, so that
-    the whole starts close to the best Gaussian that such a chain can have.
+    The first mix at each resolution is set from the principal components of its channels, and the scale of each
+    feature behind the cosine transform from its deviation. The couplings start close to the identity, so that the
+    whole flow starts close to the best Gaussian that such a chain can represent.
     """
-    flow = next((module for module in pipeline.modules() if isinstance(module, Chain)), None)
-    if flow is None:  # a plain classifier
+    flow = pipeline.model.flow
+    if not isinstance(flow, Chain):
         return
     n_channels = 0  # of the last mix
     with evaluation_mode(flow):
-        batches = [noisy(pipeline, some, seed) for seed, some in chunks(images, 500)]
+        batches = noisy_batches(pipeline, images)
         for layer in flow.layers:
             if isinstance(layer, ActNorm) or (
                 isinstance(layer, AffineMix) and layer.n_channels != n_channels
@@ -49,21 +50,21 @@ def start_flow(pipeline: Pipeline, images: Array) -> None:
             batches = [layer(batch)[0] for batch in batches]
 
 
-def noisy(pipeline: Pipeline, images: Array, seed: int) -> Tensor:
-    """Normalised, with the noise of training."""
-    return pipeline.noisy(images, torch.Generator(pipeline.device).manual_seed(seed))
+def noisy_batches(pipeline: Pipeline, raw: Array) -> list[Tensor]:
+    """The inputs, normalised, with the noise of training."""
+    generator = torch.Generator(pipeline.device)
+    return [pipeline.noisy(chunk, generator.manual_seed(seed)) for seed, chunk in chunks(raw, 500)]
 
 
-def start_means(pipeline: Pipeline, part: Part, rows: Rows) -> None:
-    """Put the means, where they are learned, on those of the classes' latents.
+def set_means_to_class_averages(pipeline: Pipeline, x: Array, y: Rows) -> None:
+    """Set each learned mean to the average latent code of its class.
 
-    Whitened rows and a flow that starts close to a rotation make this linear discriminant analysis.
+    With whitened rows and a flow that starts close to a rotation, this is linear discriminant analysis.
     """
     model = pipeline.model
-    if not isinstance(model, GenerativeClassifier) or not isinstance(model.mixture.mu, nn.Parameter):
+    if model.mixture is None or not isinstance(model.mixture.mu, nn.Parameter):
         return
     with evaluation_mode(model):
-        batches = [noisy(pipeline, part.x[some], seed) for seed, some in chunks(rows, 500)]
-        z = torch.cat([model.encode(batch)[0] for batch in batches])
-    for k in np.unique(part.y[rows]).tolist():
-        model.mixture.mu[k] = z[torch.from_numpy(part.y[rows] == k).to(z.device)].mean(0)
+        z = torch.cat([model.encode(batch)[0] for batch in noisy_batches(pipeline, x)])
+    for k in np.unique(y).tolist():
+        model.mixture.mu[k] = z[torch.from_numpy(y == k).to(z.device)].mean(0)

@@ -1,4 +1,4 @@
-"""Where training starts: flows on images that begin as the best linear model of them."""
+"""The whitened start of training: flows on images start as the best linear model of them."""
 
 import dataclasses
 
@@ -11,8 +11,8 @@ from ibinn.data.dataset import Dataset, Part
 from ibinn.data.known import load
 from ibinn.data.splits import split
 from ibinn.inference.latent import encode
+from ibinn.training.data import build_pipeline
 from ibinn.training.recipes import configure
-from ibinn.training.trainer import Trainer
 
 
 def gaussian_images(n=3000, side=8):
@@ -33,15 +33,14 @@ def at_the_start(dataset, normalise, method="ibinn"):
         dataset, len(splits.train), method=method, gamma=1.0, seed=0, priors="data", precision="float32"
     )
     config = dataclasses.replace(config, recipe=dataclasses.replace(config.recipe, normalise=normalise))
-    return Trainer(config, dataset, splits)
+    return build_pipeline(config, dataset, splits.train), splits
 
 
 def bits_at_the_start(dataset, normalise):
-    trainer = at_the_start(dataset, normalise)
-    pipeline, rows = trainer.pipeline, trainer.splits.validation
+    pipeline, splits = at_the_start(dataset, normalise)
     with torch.no_grad():
         pipeline.model.mixture.mu.zero_()
-    return pipeline.bits_per_dim(pipeline.predict(dataset.train.x[rows]).log_q_x).mean()
+    return pipeline.bits_per_dim(pipeline.predict(dataset.train.x[splits.validation]).log_q_x).mean()
 
 
 def test_a_whitened_flow_starts_as_the_gaussian_that_the_images_are_from():
@@ -57,22 +56,22 @@ def test_on_digits_too_it_starts_ahead():
 
 def test_the_means_start_at_their_classes():
     digits = load("digits")
-    trainer = at_the_start(digits, "whiten")
-    rows, model = trainer.splits.train, trainer.pipeline.model
-    z = encode(trainer.pipeline, digits.train.x[rows], torch.Generator().manual_seed(1))
+    pipeline, splits = at_the_start(digits, "whiten")
+    rows, model = splits.train, pipeline.model
+    z = encode(pipeline, digits.train.x[rows], torch.Generator().manual_seed(1))
     for k in range(10):  # as near as the noise allows, which is another one; were it shared, it would show
         members = z[digits.train.y[rows] == k]
         by_chance = (members.var(0).sum() / len(members)).sqrt()
         assert (model.mixture.mu[k] - members.mean(0)).norm() < 1.2 * by_chance
-    x, y = (v[trainer.splits.validation] for v in (digits.train.x, digits.train.y))
+    x, y = (v[splits.validation] for v in (digits.train.x, digits.train.y))
     linear = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
     linear.fit(digits.train.x[rows].reshape(len(rows), -1), digits.train.y[rows])
-    wrong = np.mean(trainer.pipeline.predict(x).log_q_y.argmax(1) != y)
+    wrong = np.mean(pipeline.predict(x).log_q_y.argmax(1) != y)
     assert wrong < 2 * np.mean(linear.predict(x.reshape(len(x), -1)) != y) + 0.05  # about a linear model
 
 
 @pytest.mark.parametrize("method", ["resnet", "irevnet", "vib", "class-nll"])
 def test_every_method_can_start_so(method):
     digits = load("digits")
-    trainer = at_the_start(digits, "whiten", method)
-    assert np.isfinite(trainer.pipeline.predict(digits.train.x[trainer.splits.validation]).log_q_y).all()
+    pipeline, splits = at_the_start(digits, "whiten", method)
+    assert np.isfinite(pipeline.predict(digits.train.x[splits.validation]).log_q_y).all()
