@@ -59,19 +59,23 @@ def render_page(
     title
         Heading of the page. By default it names the data set.
     """
-    return environment().get_template("page.html.jinja").render(
-        css=Markup(files("ibinn.report").joinpath("page.css").read_text(encoding="utf-8")),
-        version=__version__,
-        title=title or f"Classifier for {results.dataset}",
-        results=results,
-        lead=lead(results),
-        cards=cards(results),
-        names=easiest_first(results),
-        scores=scores_of(results),
-        class_alarms=class_alarms(results),
-        pictures={name: as_picture(png) for name, png in figures.items()},
-        config=config,
-        text=text,
+    return (
+        environment()
+        .get_template("page.html.jinja")
+        .render(
+            css=Markup(files("ibinn.report").joinpath("page.css").read_text(encoding="utf-8")),
+            version=__version__,
+            title=title or f"Classifier for {results.dataset}",
+            results=results,
+            lead=lead(results),
+            cards=cards(results),
+            names=easiest_first(results),
+            scores=scores_of(results),
+            class_alarms=class_alarms(results),
+            pictures={name: as_picture(png) for name, png in figures.items()},
+            config=config,
+            text=text,
+        )
     )
 
 
@@ -82,6 +86,7 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     env.filters |= {
         "breakable": breakable,
@@ -110,7 +115,9 @@ def cards(results: Results) -> list[Card]:
         note = f"if perfect: up to {floor.p95:.1f}\u00a0%" if floor and floor.p95 is not None else ""
         found.append(Card("Calibration error", f"{calibration.top_label_ece:.1f}\u00a0%", note))
     if (rate := text.alarm_rate(results)) is not None:
-        found.append(Card("False alarms", f"{rate:.1f}\u00a0%", f"alarm level: {100 * results.alpha:g}\u00a0%"))
+        found.append(
+            Card("False alarms", f"{rate:.1f}\u00a0%", f"alarm level: {100 * results.alpha:g}\u00a0%")
+        )
     if detections := text.detections(results):
         ends = dict.fromkeys(f"{detections[i].auroc:.0f}" for i in (-1, 0))
         note = f"AUROC on {len(detections)} set{'s' * (len(detections) > 1)}; guessing: 50\u00a0%"
@@ -147,7 +154,7 @@ def as_picture(png: bytes) -> Picture:
 
 def breakable(name: str) -> Markup:
     """A name that may break after / and _."""
-    return Markup(re.sub("([/_])", r"\1<wbr>", escape(name)))
+    return Markup(re.sub("([/_])", r"\1<wbr>", str(escape(name))))
 
 
 def limits(ends: Interval | None, digits: int) -> str:

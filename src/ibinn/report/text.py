@@ -128,9 +128,7 @@ def calibration_example(calibration: Calibration) -> str:
 
 def full_bins(calibration: Calibration) -> list[tuple[Bin, float]]:
     """The bins with enough cases, each with its share of right answers."""
-    return [
-        (b, b.share) for b in calibration.bins if b.n > calibration.min_count and b.share is not None
-    ]
+    return [(b, b.share) for b in calibration.bins if b.n > calibration.min_count and b.share is not None]
 
 
 def calibration_verdict(calibration: Calibration) -> str:
@@ -225,7 +223,9 @@ def density_text(results: Results) -> str:
     bits, levels = results.bits_per_dim, results.levels
     if bits is not None and levels is not None:
         is_bound = results.noise != "gaussian"
-        kind = "an upper bound" if is_bound else "a plug-in value and no bound, because of the Gaussian noise"
+        kind = (
+            "an upper bound" if is_bound else "a plug-in value and no bound, because of the Gaussian noise"
+        )
         return (
             f"Coded with its density, a test image takes {bits:.2f} bits per pixel value (bits/dim, {kind}); "
             f"stored plainly it takes {math.log2(levels):.2f}. Fewer bits mean that it knows such images better."
