@@ -108,7 +108,7 @@ def opened(folder: Path, command: Explore) -> "Explorer":
 def test_part(saved: "Saved", command: Explore) -> "Part":
     from ibinn.data.known import load
     from ibinn.evaluation import read_test
-    from ibinn.explorer.service import MOST_INPUTS
+    from ibinn.explorer.service import MAX_INPUTS
 
     if saved.run.facts.get("estimator"):
         raise ValueError(
@@ -117,7 +117,7 @@ def test_part(saved: "Saved", command: Explore) -> "Part":
     data = command.data or saved.run.config.data
     with progress(f"reading {data}") as on_progress:
         dataset = load(data, command.data_dir, saved.run.config.target, on_progress)
-    return read_test(saved.run, dataset, MOST_INPUTS)
+    return read_test(saved.run, dataset, MAX_INPUTS)
 
 
 def offered(folder: Path) -> Path:

@@ -72,11 +72,11 @@ def told_coarse(place: Place, p: float) -> str:
 ROUND: tuple[int, ...] = (*range(1, 11), 12, 15, 18, 20, 25, 30, 35, 40, 50, 60, 70, 80, 90, 100)
 
 
-def verdict(p: float, n: int, alpha: float) -> Literal["ordinary", "unusual", "unknown"]:
+def verdict(p: float, n: int, alpha: float) -> Literal["typical", "atypical", "unknown"]:
     """unknown: among n inputs, so few that none could be flagged."""
     if smallest_p_value(n) > alpha:
         return "unknown"
-    return "unusual" if p <= alpha else "ordinary"
+    return "atypical" if p <= alpha else "typical"
 
 
 def chance(p: float, n: int, alpha: float, things: str, has_density: bool) -> str:

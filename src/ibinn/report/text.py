@@ -160,7 +160,8 @@ def error_text(calibration: Calibration, name: str, error: CalibrationError) -> 
     )
     if error.is_perfect:
         return f"{text}this one is indistinguishable from perfect calibration."
-    return f"{text}this one is worse, by {error.value - error.mean:.1f} points over that average{bias_text(calibration)}."
+    excess = error.value - error.mean
+    return f"{text}this one is worse, by {excess:.1f} points over that average{bias_text(calibration)}."
 
 
 def bias_text(calibration: Calibration) -> str:
