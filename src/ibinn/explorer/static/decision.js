@@ -55,7 +55,7 @@ export class DecisionPanel {
         h("figure", {}, h("h3", {}, about.has_density ? "How typical?" : "How decided?"),
           rankChart(explanation.place, p, about.kind, about.has_density ? "stranger" : "less decided"),
           h("figcaption", {}, about.has_density
-            ? `Right of most bars: unlike most calibration ${about.kind}. ${canAlarm ? `With p ≤ ${100 * about.alpha} % it is atypical.`
+            ? `Right of most bars: stranger than most calibration ${about.kind}. ${canAlarm ? `With p ≤ ${100 * about.alpha} % it is atypical.`
               : `With only ${about.n_calibration} to compare with, nothing can be flagged as atypical.`}`
             : "Without a density the model only shows how undecided it is: further right is less decided.")),
         this.evidence(), this.numbers(explanation)));
