@@ -14,7 +14,7 @@ from ibinn.data.inputs import InputForm
 from ibinn.data.unlabelled import fitted, image_shape
 from ibinn.explorer import schema
 
-MAX_PIXELS = 25_000_000  # of an upload
+MAX_UPLOAD_PIXELS = 25_000_000  # of an upload
 MAX_SCANS = 100  # of a JPEG: its decoder passes over the whole image for each
 
 
@@ -74,8 +74,8 @@ class InputCodec:
 def open_upload(content: bytes, name: str) -> Image.Image:
     """The image in a file; ValueError where decoding it takes too much memory or time."""
     with image_header(content, name) as header:
-        if header.width * header.height > MAX_PIXELS:
-            raise ValueError(f"{name} has more than {MAX_PIXELS:,} pixels; make it smaller")
+        if header.width * header.height > MAX_UPLOAD_PIXELS:
+            raise ValueError(f"{name} has more than {MAX_UPLOAD_PIXELS:,} pixels; make it smaller")
         if header.format in ("JPEG", "MPO") and content.count(b"\xff\xda") > MAX_SCANS:
             raise ValueError(f"{name} is coded in more than {MAX_SCANS} scans; save it again")
     return open_image(content, name)

@@ -93,7 +93,7 @@ def environment() -> Environment:
         "capital": text.capital,
         "duration": duration,
         "gamma": gamma_text,
-        "interval": limits,
+        "interval": interval_ends,
         "percentage": percentage,
     }
     return env
@@ -157,7 +157,7 @@ def breakable(name: str) -> Markup:
     return Markup(re.sub("([/_])", r"\1<wbr>", str(escape(name))))
 
 
-def limits(ends: Interval | None, digits: int) -> str:
+def interval_ends(ends: Interval | None, digits: int) -> str:
     """The two ends of an interval; empty where there is none."""
     known = text.as_range(ends)
     return "" if known is None else f"{known[0]:.{digits}f} to {known[1]:.{digits}f}"
