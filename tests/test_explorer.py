@@ -1,4 +1,4 @@
-"""The explorer's answers against the modules that they come from, and its words."""
+"""The explorer's replies against the modules that compute them."""
 
 import base64
 import dataclasses
@@ -25,11 +25,13 @@ from ibinn.data.dataset import Part
 from ibinn.data.known import load
 from ibinn.evaluation import read_test
 from ibinn.explorer import schema
-from ibinn.explorer.service import MOST_INPUTS, Explorer, Inputs, overlay, own_samples
+from ibinn.explorer.codec import InputCodec
+from ibinn.explorer.service import MAX_INPUTS, Explorer, Inputs, overlay, own_samples
 from ibinn.inference.attribution import evidence_map
 from ibinn.inference.explain import explain
 from ibinn.inference.judge import judge
 from ibinn.inference.latent import encode, on_axes, sample, sampling_temperature
+from ibinn.inference.sentences import rank_phrase, round_inverse, verdict_from
 from ibinn.ood.conformal import conformal_p_values, smallest_p_value
 from ibinn.ood.drift import DRIFTS, drifted, usual_drifts
 from ibinn.pretrained import pretrained_folder
@@ -53,7 +55,7 @@ def coloured(tmp_path_factory):
     return explorer_of(run, read_test(run, dataset), folder)
 
 
-# --- answers -----------------------------------------------------------------------------------------
+# --- replies -----------------------------------------------------------------------------------------
 
 
 def test_about(digits, moons, resnet, coloured):
@@ -68,7 +70,7 @@ def test_about(digits, moons, resnet, coloured):
     rows = moons.about
     assert (rows.kind, [f.name for f in rows.features], rows.drifts) == ("rows", ["u", "v"], [])
     train = two_moons().train.x
-    assert rows.features[0].middle == pytest.approx(train[:, 0].mean(), abs=0.1)
+    assert rows.features[0].mean == pytest.approx(train[:, 0].mean(), abs=0.1)
     inside = (moons.inputs.part.x[:, 0] >= rows.features[0].low) & (
         moons.inputs.part.x[:, 0] <= rows.features[0].high
     )
@@ -79,15 +81,15 @@ def test_about(digits, moons, resnet, coloured):
 
 def test_the_map_is_what_the_model_says_of_the_test_split(digits):
     dataset = load("digits")
-    test = read_test(digits.run, dataset, MOST_INPUTS)
+    test = read_test(digits.run, dataset, MAX_INPUTS)
     parts = [digits.map_part(start, 100) for start in range(0, 360, 100)]
     assert [len(part.points) for part in parts] == [100, 100, 100, 60]
     points = np.concatenate([part.points for part in parts])
     assert_allclose(points, on_axes(encode(digits.pipeline, test.x), digits.axes), atol=1e-4)
-    seen = judge(digits.run, test.x)
+    output = judge(digits.run, test.x)
     assert [y for part in parts for y in part.y] == test.y.tolist()
-    assert [y for part in parts for y in part.called] == seen.log_q_y.argmax(1).tolist()
-    assert_allclose([p for part in parts for p in part.p], seen.p_values["combined"], atol=0.02)
+    assert [y for part in parts for y in part.predicted] == output.log_q_y.argmax(1).tolist()
+    assert_allclose([p for part in parts for p in part.p_values], output.p_values["combined"], atol=0.02)
     assert {*test.y.tolist()[:100]} == {*range(10)}  # each piece is like the whole
 
 
@@ -103,32 +105,30 @@ def test_few_of_many_inputs_are_some_of_the_test_split(digits):
 
 @pytest.mark.parametrize("i", [0, 17, 359])
 def test_a_decision_is_what_ibinn_explain_says(digits, i):
-    answer, raw = digits.decision(by_index(i)), digits.inputs.part.x[i]
-    assert answer.explanation == explain(digits.run, raw).to_dict()
-    assert answer.shown.p == answer.explanation["p_value"]
-    assert answer.explanation["posterior"][answer.shown.label] == max(
-        answer.explanation["posterior"].values()
-    )
-    assert answer.true_class == str(digits.inputs.part.y[i])
-    assert answer.verdict == ("atypical" if answer.shown.p <= ALPHA else "typical")
+    reply, raw = digits.decision(by_index(i)), digits.inputs.part.x[i]
+    assert reply.explanation == explain(digits.run, raw).to_dict()
+    assert reply.view.p_value == reply.explanation["p_value"]
+    assert reply.explanation["posterior"][reply.view.label] == max(reply.explanation["posterior"].values())
+    assert reply.true_class == str(digits.inputs.part.y[i])
+    assert reply.verdict == ("atypical" if reply.view.p_value <= ALPHA else "typical")
     assert_allclose(
-        answer.shown.point, on_axes(encode(digits.pipeline, raw[None]), digits.axes)[0], atol=1e-4
+        reply.view.point, on_axes(encode(digits.pipeline, raw[None]), digits.axes)[0], atol=1e-4
     )
-    again = digits.decision(schema.Input(png=answer.shown.png))
-    assert again.explanation == answer.explanation
+    again = digits.decision(schema.Input(png=reply.view.png))
+    assert again.explanation == reply.explanation
     assert again.true_class is None
 
 
 def test_a_row_is_decided_like_the_same_row_of_the_test_set(moons):
     row = moons.inputs.part.x[3].tolist()
     assert moons.decision(schema.Input(row=row)).explanation == moons.decision(by_index(3)).explanation
-    assert moons.decision(by_index(3)).shown.row == row
+    assert moons.decision(by_index(3)).view.row == row
 
 
 def test_without_a_density_there_is_a_decision_but_no_map(resnet):
-    answer = resnet.decision(by_index(0))
-    assert answer.shown.point is None
-    assert "decide" in answer.shown.chance
+    reply = resnet.decision(by_index(0))
+    assert reply.view.point is None
+    assert "decide" in reply.view.chance
     for question in (
         lambda: resnet.map_part(0, 10),
         lambda: resnet.samples(0, 1, 1.0, 0),
@@ -144,38 +144,37 @@ def test_without_a_density_there_is_a_decision_but_no_map(resnet):
 def test_an_image_comes_back_from_its_png_as_it_was(digits, levels, height, width, n_channels, seed):
     raw = np.random.default_rng(seed).integers(levels, size=(height, width, n_channels), dtype=np.uint8)
     form = dataclasses.replace(digits.form, shape=raw.shape, levels=levels, pixel_max=levels - 1.0)
-    like = object.__new__(Explorer)
-    like.form = form
-    text = base64.b64encode(like.png(raw)).decode()
-    assert_array_equal(like.from_png(text), raw)
-    assert like.upload(like.png(raw)) == schema.Upload(png=text, notes=[])
+    codec = InputCodec(form)
+    text = base64.b64encode(codec.encode_png(raw)).decode()
+    assert_array_equal(codec.decode_png(text), raw)
+    assert codec.upload(codec.encode_png(raw)) == schema.UploadReply(png=text, notes=[])
 
 
 def test_a_photo_becomes_an_image_of_the_model(digits):
     photo = np.zeros((300, 500, 3), np.uint8)
     photo[:, 100:400] = 255
-    answer = digits.upload(png(photo))
-    assert answer.notes == ["turned into grey", "cropped to the middle and resized to 8 × 8 pixels"]
-    assert_array_equal(digits.from_png(answer.png), np.full((8, 8, 1), 16))
+    reply = digits.codec.upload(png(photo))
+    assert reply.notes == ["converted to grey", "cropped to the middle and resized to 8 × 8 pixels"]
+    assert_array_equal(digits.codec.decode_png(reply.png), np.full((8, 8, 1), 16))
 
 
 def test_evidence_is_blue_where_pixels_speak_for_a(digits):
-    answer = digits.evidence(by_index(4), 3, 8)
+    reply = digits.evidence(by_index(4), 3, 8)
     found = evidence_map(digits.run, digits.inputs.part.x[4], 3, 8)
     values = found.values.sum(-1)
-    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(answer.png)))).astype(int)
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(reply.png)))).astype(int)
     strong = np.abs(values) > 0.1 * np.abs(values).max()
     assert_array_equal((pixels[..., 2] > pixels[..., 0])[strong], (values > 0)[strong])
     assert_allclose(pixels[..., 3] / 255, np.abs(values) / np.abs(values).max(), atol=0.05)
-    assert answer.strongest == pytest.approx(np.abs(values).max(), rel=0.05)
-    assert answer.missing <= 0.05
-    assert (answer.a, answer.b) == ("3", "8")
+    assert reply.strongest == pytest.approx(np.abs(values).max(), rel=0.05)
+    assert reply.missing <= 0.05
+    assert (reply.a, reply.b) == ("3", "8")
 
 
 def test_evidence_of_a_row_is_by_column(moons):
-    answer = moons.evidence(by_index(4), 0, 1)
-    assert sum(answer.values) == pytest.approx(answer.difference, rel=0.06)
-    assert answer.png is None
+    reply = moons.evidence(by_index(4), 0, 1)
+    assert sum(reply.values) == pytest.approx(reply.difference, rel=0.06)
+    assert reply.png is None
 
 
 def test_nothing_speaks_for_either_class():
@@ -189,16 +188,16 @@ def test_nothing_speaks_for_either_class():
 )
 def test_a_drift_begins_with_the_image_and_ends_elsewhere(request, which, kind):
     explorer = request.getfixturevalue(which)
-    way = explorer.drift(by_index(2), kind, 9)
-    images = [explorer.from_png(shown.png) for shown in way.inputs]
+    series = explorer.drift(by_index(2), kind, 9)
+    images = [explorer.codec.decode_png(view.png) for view in series.inputs]
     assert_array_equal(images[0], explorer.inputs.part.x[2])
-    assert (way.amounts[0], way.amounts[-1]) == (0, DRIFTS[kind].most)
+    assert (series.amounts[0], series.amounts[-1]) == (0, DRIFTS[kind].most)
     assert_array_equal(images, drifted(explorer.inputs.part.x[2], 17, kind, 9))
     p = judge(explorer.run, np.stack(images)).p_values["combined"]
-    assert_allclose([shown.p for shown in way.inputs], p)
+    assert_allclose([view.p_value for view in series.inputs], p)
     if kind == "inverted":
         assert_array_equal(images[-1], 16 - explorer.inputs.part.x[2])
-        assert way.inputs[-1].p == smallest_p_value(179)
+        assert series.inputs[-1].p_value == smallest_p_value(179)
     if kind == "noise":
         steps = [np.abs(np.subtract(image, images[0], dtype=float)).mean() for image in images]
         assert steps == sorted(steps)
@@ -210,17 +209,17 @@ def test_every_kind_of_image_has_its_drifts():
 
 
 def test_the_way_between_two_inputs(digits, moons):
-    way = digits.interpolation(by_index(0), by_index(1), 5)
-    images = [digits.from_png(shown.png) for shown in way.inputs]
+    series = digits.interpolation(by_index(0), by_index(1), 5)
+    images = [digits.codec.decode_png(view.png) for view in series.inputs]
     assert_array_equal(images[0], digits.inputs.part.x[0])
     assert_array_equal(images[-1], digits.inputs.part.x[1])
-    rows = np.array([shown.row for shown in moons.interpolation(by_index(0), by_index(1), 5).inputs])
+    rows = np.array([view.row for view in moons.interpolation(by_index(0), by_index(1), 5).inputs])
     z = encode(moons.pipeline, rows)
     assert_allclose((z[0] + z[-1]) / 2, z[2], atol=1e-6)
 
 
 def test_samples_lie_about_the_mean_of_their_class(digits, moons):
-    rows = np.array([shown.row for shown in moons.samples(1, 64, 0.0, 0).inputs])
+    rows = np.array([view.row for view in moons.samples(1, 64, 0.0, 0).inputs])
     assert_allclose(
         encode(moons.pipeline, rows), moons.model.mixture.mu[1:].detach().expand(64, 2), atol=1e-6
     )
@@ -296,3 +295,46 @@ def test_a_resnet_without_its_data_has_no_inputs(resnet, capsys):
     assert "no points" in capsys.readouterr().err
     with pytest.raises(ValueError, match="there are none"):
         explorer.decision(by_index(0))
+
+
+# --- words -------------------------------------------------------------------------------------------
+
+
+@given(st.integers(20, 100_000), st.data())
+def test_chances_in_words_are_near_the_p_value(n, data):
+    rank = data.draw(st.integers(1, n))
+    p = (1 + rank) / (n + 1)
+    found = re.match(r"([\d,]+) in ([\d,]+) ", rank_phrase(p, n, "images", True))
+    a, b = (int(text.replace(",", "")) for text in found.groups())
+    assert a / b == pytest.approx(p, rel=0.16)
+    assert (a / b <= ALPHA) == (p <= ALPHA)
+
+
+@pytest.mark.parametrize(
+    ("p", "n", "things", "has_density", "expected"),
+    [
+        (0.002, 10_000, "images", True, "1 in 500 "),
+        (0.41, 999, "rows", True, "41 in 100 "),
+        (0.001, 999, "images", True, "none of 999 "),
+        (0.05, 999, "images", False, "1 in 20 "),
+        (0.5, 9, "rows", True, "4 of 9 "),
+    ],
+)
+def test_chances_in_words(p, n, things, has_density, expected):
+    sentence = rank_phrase(p, n, things, has_density)
+    assert sentence.startswith(expected)
+    assert things in sentence
+    assert ("decide" in sentence) != has_density
+
+
+def test_round_numbers_stay_on_their_side_of_alpha():
+    assert [round_inverse(1 / v) for v in (1.0, 497.0, 99.0, 12_345.0)] == [1, 500, 100, 12_000]
+    assert [round_inverse(p) for p in (0.05, 0.0501, 0.0556)] == [20, 18, 18]
+
+
+def test_few_calibration_inputs_give_no_verdict():
+    assert [verdict_from(0.06, 18), verdict_from(0.05, 19), verdict_from(0.06, 19)] == [
+        "unknown",
+        "atypical",
+        "typical",
+    ]

@@ -1,4 +1,4 @@
-"""The explorer's server: bad requests, who may ask, limits, the schema under random questions."""
+"""The explorer's server: bad requests, hosts and origins, limits, the schema under random requests."""
 
 import asyncio
 import base64
@@ -29,15 +29,17 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from ibinn.cli.explore import Explore, allowed_hosts, host_in_url
 from ibinn.data.inputs import InputForm
 from ibinn.explorer import guard, schema
+from ibinn.explorer.codec import InputCodec
 from ibinn.explorer.guard import Guard
-from ibinn.explorer.server import listen, make_app, room_for
+from ibinn.explorer.server import body_limit, listen, make_app
 from ibinn.explorer.service import Explorer, plain_text
+from ibinn.run.arrays import write_arrays
 
 JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def asked(digits):
+def api(digits):
     return client(digits)
 
 
@@ -74,17 +76,17 @@ UPLOADS = {
 }
 
 
-def is_sentence(answer, status, words):
-    assert answer.status_code == status, answer.text
-    detail = answer.json()["detail"]
+def is_sentence(response, status, words):
+    assert response.status_code == status, response.text
+    detail = response.json()["detail"]
     assert "\n" not in detail
     assert words in detail
 
 
 @pytest.mark.parametrize("name", UPLOADS)
-def test_bad_uploads_get_a_sentence(asked, name):
+def test_bad_uploads_get_a_sentence(api, name):
     content, status, words = UPLOADS[name]
-    is_sentence(asked.post("/api/upload", content=content), status, words)
+    is_sentence(api.post("/api/upload", content=content), status, words)
 
 
 ROW, PICTURE = {"row": [0.0, 1.0]}, {"png": base64.b64encode(GOOD).decode()}
@@ -120,9 +122,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_questions_get_a_sentence(asked, name):
+def test_bad_requests_get_a_sentence(api, name):
     path, body, status, words = BAD[name]
-    is_sentence(asked.post(f"/api/{path}", json=body), status, words)
+    is_sentence(api.post(f"/api/{path}", json=body), status, words)
 
 
 def test_bad_rows_get_a_sentence(moons):
@@ -160,53 +162,53 @@ def test_bad_rows_get_a_sentence(moons):
         ("//etc/passwd", 404, "Not Found"),
     ],
 )
-def test_bad_paths_get_a_sentence(asked, path, status, words):
-    is_sentence(asked.get(path), status, words)
+def test_bad_paths_get_a_sentence(api, path, status, words):
+    is_sentence(api.get(path), status, words)
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[" * 100_000, b"\xff\xfe", b"null", b"[]", b'{"input": 1' + b"0" * 5000 + b"}"]
 )
-def test_bodies_that_are_no_json_get_a_sentence(asked, content):
-    answer = asked.post("/api/decision", content=content, headers=JSON)
-    assert 400 <= answer.status_code < 500
-    assert answer.json()["detail"]
+def test_bodies_that_are_no_json_get_a_sentence(api, content):
+    response = api.post("/api/decision", content=content, headers=JSON)
+    assert 400 <= response.status_code < 500
+    assert response.json()["detail"]
 
 
-def test_a_request_longer_than_its_kind_allows(asked, digits):
+def test_a_request_longer_than_its_kind_allows(api, digits):
     for size in (200_000, 5_000_000):
         body = {"input": {"png": "A" * size}}
-        is_sentence(asked.post("/api/decision", json=body), 413, "send something smaller")
+        is_sentence(api.post("/api/decision", json=body), 413, "send something smaller")
     many = {str(i): 0 for i in range(9000)}  # of which each is a mistake
-    is_sentence(asked.post("/api/decision", json=many), 422, "input")
-    long = asked.post("/api/decision", json={"input": {"index": 1}, "x" * 50_000: 1})
+    is_sentence(api.post("/api/decision", json=many), 422, "input")
+    long = api.post("/api/decision", json={"input": {"index": 1}, "x" * 50_000: 1})
     is_sentence(long, 422, "xxx")
     assert len(long.text) < 1000
-    room = room_for(digits.form)
-    assert room > 2 * len(digits.decision(by_index(0)).shown.png)
+    room = body_limit(digits.form)
+    assert room > 2 * len(digits.decision(by_index(0)).view.png)
     large = dataclasses.replace(digits.form, shape=(300, 300, 3))
     noise = np.random.default_rng(0).integers(256, size=(300, 300, 3), dtype=np.uint8)
-    assert room_for(large) > 2 * len(base64.b64encode(png(noise)))
+    assert body_limit(large) > 2 * len(base64.b64encode(png(noise)))
 
 
-def test_a_body_without_a_length(asked):
+def test_a_body_without_a_length(api):
     def parts(n):
         for _ in range(n):
             yield b" " * 100_000
 
-    is_sentence(asked.post("/api/upload", content=parts(3)), 422, "cannot be read")
-    is_sentence(asked.post("/api/upload", content=parts(210)), 413, "20 MB")
+    is_sentence(api.post("/api/upload", content=parts(3)), 422, "cannot be read")
+    is_sentence(api.post("/api/upload", content=parts(210)), 413, "20 MB")
 
 
 def test_a_body_that_does_not_come(digits, monkeypatch):
-    monkeypatch.setattr(guard, "PATIENCE", 0.05)
-    told = []
+    monkeypatch.setattr(guard, "BODY_TIMEOUT", 0.05)
+    messages = []
 
     async def never():
         await asyncio.sleep(5)
 
     async def send(message):
-        told.append(message)
+        messages.append(message)
 
     scope = {
         "type": "http",
@@ -215,15 +217,14 @@ def test_a_body_that_does_not_come(digits, monkeypatch):
         "headers": [(b"host", b"127.0.0.1"), (b"content-length", b"100")],
     }
     asyncio.run(make_app(digits)(scope, never, send))
-    assert told[0]["status"] == 408
-    assert "took more than" in json.loads(told[1]["body"])["detail"]
+    assert messages[0]["status"] == 408
+    assert "took more than" in json.loads(messages[1]["body"])["detail"]
 
 
 def test_only_four_uploads_at_once(digits, monkeypatch):
-    app, told, release = make_app(digits), [], threading.Event()
-    monkeypatch.setattr(
-        digits, "upload", lambda content: release.wait(20) and schema.Upload(png="", notes=[])
-    )
+    app, statuses, release = make_app(digits), [], threading.Event()
+    empty = schema.UploadReply(png="", notes=[])
+    monkeypatch.setattr(InputCodec, "upload", lambda codec, content: release.wait(20) and empty)
 
     async def one(i):
         parts = iter([{"type": "http.request", "body": b"x"}])
@@ -236,8 +237,8 @@ def test_only_four_uploads_at_once(digits, monkeypatch):
 
         async def send(message):
             if message["type"] == "http.response.start":
-                told.append(message["status"])
-            if len(told) == 3:  # those who were sent away
+                statuses.append(message["status"])
+            if len(statuses) == 3:  # those that were refused
                 release.set()
 
         await app(scope, receive, send)
@@ -246,26 +247,26 @@ def test_only_four_uploads_at_once(digits, monkeypatch):
         await asyncio.wait_for(asyncio.gather(*(one(i) for i in range(7))), 20)
 
     asyncio.run(all_of_them())
-    assert told == [503, 503, 503, 200, 200, 200, 200]
+    assert statuses == [503, 503, 503, 200, 200, 200, 200]
 
 
-def test_every_answer_has_the_headers_of_a_careful_server(asked):
-    for answer in (
-        asked.get("/"),
-        asked.get("/api/about"),
-        asked.get("/no"),
-        asked.get("/api/inputs/0.png"),
+def test_every_response_has_the_headers_of_a_careful_server(api):
+    for response in (
+        api.get("/"),
+        api.get("/api/about"),
+        api.get("/no"),
+        api.get("/api/inputs/0.png"),
     ):
         policy = dict(
-            part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";")
+            part.strip().split(" ", 1) for part in response.headers["content-security-policy"].split(";")
         )
         assert policy["default-src"] == "'none'"
         assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
         assert policy["frame-ancestors"] == "'none'"
-        assert "unsafe" not in answer.headers["content-security-policy"]
-        assert answer.headers["x-content-type-options"] == "nosniff"
-        assert "server" not in answer.headers
-    assert asked.get("/api/about").headers["cache-control"] == "no-store"
+        assert "unsafe" not in response.headers["content-security-policy"]
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert "server" not in response.headers
+    assert api.get("/api/about").headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize(
@@ -292,22 +293,22 @@ def test_every_answer_has_the_headers_of_a_careful_server(asked):
         ({"host": "127.0.0.1:8765", "sec-fetch-site": "same-site"}, 403),
     ],
 )
-def test_only_pages_of_this_server_may_ask(asked, headers, status):
-    answer = asked.get("/api/about", headers=headers)
-    assert answer.status_code == status
+def test_only_pages_of_this_server_may_send_requests(api, headers, status):
+    response = api.get("/api/about", headers=headers)
+    assert response.status_code == status
     if status == 403:
-        assert "ibinn explore" in answer.json()["detail"]
+        assert "ibinn explore" in response.json()["detail"]
 
 
-def test_a_link_from_elsewhere_opens_the_page(asked):
-    assert asked.get("/", headers={"sec-fetch-site": "cross-site"}).status_code == 200
+def test_a_link_from_elsewhere_opens_the_page(api):
+    assert api.get("/", headers={"sec-fetch-site": "cross-site"}).status_code == 200
 
 
-def test_names_under_which_a_machine_may_be_asked():
+def test_host_names_of_a_machine():
     assert allowed_hosts("127.0.0.1") == frozenset()
     app = Guard(None, allowed_hosts("box.example"), 0)
-    assert app.knows("BOX.example:80")
-    assert not app.knows("other.example")
+    assert app.is_own("BOX.example:80")
+    assert not app.is_own("other.example")
     assert [host_in_url(host) for host in ("0.0.0.0", "::", "::1", "box")] == [
         "127.0.0.1",
         "[::1]",
@@ -340,18 +341,18 @@ def test_nothing_is_unpickled(digits_folder, monkeypatch):
     assert ask.post("/api/decision", json={"input": {"index": 0}}).status_code == 200
 
 
-def test_the_page_is_whole_and_names_no_other_host(asked):
-    page = asked.get("/").text
+def test_the_page_is_whole_and_names_no_other_host(api):
+    page = api.get("/").text
     names = set(re.findall(r'(?:src|href)="(static/[^"]+)"', page))
     assert len(names) == 3
     seen = set()
     while names - seen:
         name = (names - seen).pop()
         seen.add(name)
-        answer = asked.get(f"/{name}")
-        assert answer.status_code == 200, name
-        names |= {f"static/{other}" for other in re.findall(r'from "\./([^"]+)"', answer.text)}
-        text = answer.text.replace("http://www.w3.org/2000/svg", "")
+        response = api.get(f"/{name}")
+        assert response.status_code == 200, name
+        names |= {f"static/{other}" for other in re.findall(r'from "\./([^"]+)"', response.text)}
+        text = response.text.replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?://|//[a-z]+\.", text), name
         assert ".innerHTML" not in text
         assert "eval(" not in text
@@ -359,10 +360,10 @@ def test_the_page_is_whole_and_names_no_other_host(asked):
     assert {"static/app.js", "static/map.js", "static/icon.svg"} <= seen
 
 
-def test_the_colours_are_those_of_the_figures(asked):
+def test_the_colours_are_those_of_the_figures(api):
     from ibinn.report.style import COLOURS, MARKERS, MOST_COLOURED
 
-    text = asked.get("/static/colours.js").text
+    text = api.get("/static/colours.js").text
     assert tuple(json.loads(re.search(r"COLOURS = (\[.*\])", text)[1])) == COLOURS
     assert len(json.loads(re.search(r"MARKS = (\[.*\])", text)[1])) == len(MARKERS)
     assert f"MOST_COLOURED = {MOST_COLOURED}" in text
@@ -377,9 +378,9 @@ def progressive(n_scans, size=(16, 16)):
     return content[:last] + content[last:-2] * n_scans + content[-2:]
 
 
-def test_a_jpeg_of_many_scans_is_refused(asked):
-    assert asked.post("/api/upload", content=progressive(1)).status_code == 200
-    is_sentence(asked.post("/api/upload", content=progressive(500)), 422, "scans")
+def test_a_jpeg_of_many_scans_is_refused(api):
+    assert api.post("/api/upload", content=progressive(1)).status_code == 200
+    is_sentence(api.post("/api/upload", content=progressive(500)), 422, "scans")
 
 
 def test_names_that_json_cannot_hold(digits_folder, tmp_path, digits):
@@ -392,13 +393,13 @@ def test_names_that_json_cannot_hold(digits_folder, tmp_path, digits):
     assert about["name"] == "r\\udce9n"
     assert about["classes"][:2] == ["\\udce9", "\\udce8"]
     assert (
-        ask.post("/api/decision", json={"input": {"index": 0}}).json()["shown"]["label"] in about["classes"]
+        ask.post("/api/decision", json={"input": {"index": 0}}).json()["view"]["label"] in about["classes"]
     )
     assert plain_text("Größe") == "Größe"
 
 
 DAMAGES = {
-    "no bins": {"calibration": {}},
+    "no calibration": {"calibration": None},
     "no error": {"error": None},
     "bins of numbers": {"calibration": {"bins": [1]}},
     "bins of another version": {"calibration": {"bins": [{"low": 0, "high": 1, "n": 3}]}},
@@ -406,17 +407,17 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_an_evaluation_of_another_version_is_told_of(digits, tmp_path, name):
+def test_an_evaluation_of_another_version_is_reported(digits, tmp_path, name):
     results = json.loads((digits.folder / "results.json").read_text()) | DAMAGES[name]
     (tmp_path / "results.json").write_text(json.dumps(results))
     shutil.copy(digits.folder / "evaluation.npz", tmp_path)
-    answer = client(Explorer(digits.run, tmp_path, digits.inputs)).get("/api/quality")
-    assert answer.status_code == 200
-    assert "ibinn evaluate" in answer.json()["missing"]
+    response = client(Explorer(digits.run, tmp_path, digits.inputs)).get("/api/quality")
+    assert response.status_code == 200
+    assert "ibinn evaluate" in response.json()["missing"]
 
 
 @given(st.data())
-def test_damaged_scores_are_told_of(digits, tmp_path_factory, data):
+def test_damaged_scores_are_no_server_error(digits, tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("damaged")
     content = bytearray((digits.folder / "evaluation.npz").read_bytes())
     for _ in range(3):
@@ -428,6 +429,14 @@ def test_damaged_scores_are_told_of(digits, tmp_path_factory, data):
         assert client(Explorer(digits.run, folder, digits.inputs)).get("/api/quality").status_code == 200
 
 
+def test_scores_of_another_kind_are_left_out(digits, tmp_path):
+    shutil.copy(digits.folder / "results.json", tmp_path)
+    arrays = {"scores/combined": np.array(["a"]), "scores/noise/combined": np.zeros((2, 2))}
+    write_arrays(tmp_path, arrays | {"scores/inverted/combined": np.array([0.0, 1.0, np.inf, np.nan])})
+    quality = client(Explorer(digits.run, tmp_path, digits.inputs)).get("/api/quality").json()
+    assert [(found["name"], found["n"]) for found in quality["sets"]] == [("inverted", 4)]
+
+
 OPERATIONS = [
     (method, path)
     for path, methods in make_app(SimpleNamespace(form=InputForm("rows", (2,), "float64")))
@@ -436,7 +445,7 @@ OPERATIONS = [
     for method in methods
 ]
 CANNOT_BE_BAD = {"/api/about", "/api/quality", "/api/upload"}  # for them any request fits the schema
-KINDS_OF_QUESTIONS = [
+KINDS_OF_REQUESTS = [
     (*operation, mode)
     for operation in OPERATIONS
     for mode in GenerationMode
@@ -451,10 +460,10 @@ def schemas(digits, moons):
     return [schemathesis.openapi.from_asgi("/openapi.json", make_app(e, names)) for e in (digits, moons)]
 
 
-@pytest.mark.parametrize(("method", "path", "mode"), KINDS_OF_QUESTIONS)
+@pytest.mark.parametrize(("method", "path", "mode"), KINDS_OF_REQUESTS)
 @given(data=st.data())
-def test_random_questions(schemas, method, path, mode, data):
-    """No 5xx, and what is answered is what the schema says; for images and for rows, good data and bad."""
-    for api in schemas:
-        case = data.draw(api[path][method].as_strategy(generation_mode=mode))
+def test_random_requests(schemas, method, path, mode, data):
+    """No 5xx, and responses fit the schema; for images and for rows, good data and bad."""
+    for operations in schemas:
+        case = data.draw(operations[path][method].as_strategy(generation_mode=mode))
         case.validate_response(case.call(), checks=CHECKS)

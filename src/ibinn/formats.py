@@ -58,3 +58,26 @@ def to_json_types(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [to_json_types(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def percentage(value: float) -> str:
+    """97.8 % of a value in percent. Only 0 and 100 are shown as 0 and 100: 99.97 stays 99.97."""
+    value = round(value, 6)
+    if value in (0, 100):
+        return f"{value:g}\u00a0%"
+    digits = next((d for d in (1, 2, 3) if 0 < float(f"{value:.{d}f}") < 100), 6)
+    return f"{value:.{digits}f}\u00a0%"
+
+
+def gamma_text(gamma: float) -> str:
+    """0.00128, or ∞."""
+    return "∞" if gamma == math.inf else f"{gamma:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """39 s; 20 min 34 s; 3 h 5 min."""
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"

@@ -104,14 +104,14 @@ class Explore:
 
     def read_test_part(self, run: "Run") -> "Part":
         from ibinn.evaluation import read_test
-        from ibinn.explorer.service import MOST_INPUTS
+        from ibinn.explorer.service import MAX_INPUTS
 
         if run.is_estimator:
             raise ValueError(
                 "a saved estimator comes without its data" + "; leave out --data" * bool(self.data)
             )
         dataset = read_data(self.data or run.config.data, self.data_dir, run.config.target)
-        return read_test(run, dataset, MOST_INPUTS)
+        return read_test(run, dataset, MAX_INPUTS)
 
 
 def choose_run(folder: Path) -> Path:

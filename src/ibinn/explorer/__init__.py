@@ -1,1 +1,1 @@
-"""The explorer: a page to look at what a model knows, and the server behind it."""
+"""The explorer: a web page to explore one trained model, and its server."""

@@ -1,12 +1,15 @@
-"""What goes over the wire: the questions of the page and the answers, as JSON."""
+"""The JSON of the explorer: requests of the page and replies of the server."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-MOST_POINTS = 500  # of the map, in one answer
-MOST_SAMPLES = 64
-MOST_STEPS = 33
+from ibinn.report.text import Finding
+from ibinn.run.results import Bin
+
+MAX_POINTS = 500  # of the map, in one reply
+MAX_SAMPLES = 64
+MAX_STEPS = 33
 
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 Point = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -18,8 +21,11 @@ class Problem(BaseModel):
     detail: str
 
 
+# --- requests ----------------------------------------------------------------------------------------
+
+
 class Input(BaseModel):
-    """One input: the number of one on the map, an image in base64 as /api/upload gives it, or a row of numbers."""
+    """One input: its number on the map, an image in base64 as /api/upload returns it, or a row of numbers."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
@@ -34,39 +40,42 @@ class Input(BaseModel):
         return self
 
 
-class Question(BaseModel):
+class JsonRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class AskDecision(Question):
+class DecisionRequest(JsonRequest):
     input: Input
 
 
-class AskEvidence(Question):
-    """Which parts of the input speak for class a against class b, by their numbers."""
+class EvidenceRequest(JsonRequest):
+    """Evidence for class a against class b, by their numbers."""
 
     input: Input
     a: Number
     b: Number
 
 
-class AskInterpolation(Question):
+class InterpolationRequest(JsonRequest):
     start: Input
     end: Input
-    steps: Annotated[int, Field(ge=3, le=MOST_STEPS)] = 9
+    steps: Annotated[int, Field(ge=3, le=MAX_STEPS)] = 9
 
 
-class AskDrift(Question):
+class DriftRequest(JsonRequest):
     input: Input
     kind: Annotated[str, Field(max_length=40)]
-    steps: Annotated[int, Field(ge=2, le=MOST_STEPS)] = 21
+    steps: Annotated[int, Field(ge=2, le=MAX_STEPS)] = 21
+
+
+# --- replies -----------------------------------------------------------------------------------------
 
 
 class Feature(BaseModel):
-    """A column of a table: its name, and its usual middle and range."""
+    """A column of a table: its name, its mean, and its usual range."""
 
     name: str
-    middle: float
+    mean: float
     low: float
     high: float
 
@@ -77,10 +86,10 @@ class DriftKind(BaseModel):
     unit: str
 
 
-class About(BaseModel):
-    """The run. map_of: what the points are, "test" inputs or "samples" of the model; None without a map.
+class AboutReply(BaseModel):
+    """The run. map_of: whether the points are "test" inputs or "samples" of the model; None without a map.
 
-    temperature: the highest, up to 1, at which most samples are inputs that could be; samples on the map have it.
+    temperature: the highest, up to 1, at which most samples are possible inputs; samples on the map have it.
     """
 
     name: str
@@ -104,47 +113,53 @@ class About(BaseModel):
     notes: list[str]
 
 
-class MapPart(BaseModel):
-    """Inputs start, start + 1, ... of the map; a point or class is null where the model overflows."""
+class MapReply(BaseModel):
+    """Inputs start, start + 1, ... of the map. A point or a predicted class is null where the model overflows."""
 
     start: int
     total: int
     points: list[Point | None]
     y: list[int]
-    called: list[int | None]
-    p: list[float]
+    predicted: list[int | None]
+    p_values: list[float]
 
 
-class Upload(BaseModel):
-    """An image in the size and the colours of the model, and what was done to it."""
+class UploadReply(BaseModel):
+    """An image in the size and the colours of the model, and how it was changed."""
 
     png: str
     notes: list[str]
 
 
-class Shown(BaseModel):
-    """One input as the page shows it, and what the model says in short; png of an image, row of a table."""
+class InputView(BaseModel):
+    """One input with the output of the model in short: png of an image, row of a table.
+
+    chance is the p-value in words.
+    """
 
     png: str | None
     row: list[float] | None
     point: Point | None
     label: str
     probability: float | None
-    p: float
+    p_value: float
     chance: str
 
 
-class Decision(BaseModel):
-    """The decision on one input; `explanation` is what `ibinn explain --json` prints."""
+class DecisionReply(BaseModel):
+    """The decision on one input; `explanation` is what `ibinn explain --json` prints.
 
-    shown: Shown
+    The verdict is unknown where there are too few calibration inputs to flag anything.
+    """
+
+    view: InputView
     verdict: Literal["typical", "atypical", "unknown"]
     explanation: dict[str, Any]
     true_class: str | None
 
 
-class Evidence(BaseModel):
-    """What speaks for a against b, in nats: values by column, or a see-through png over the image, blue for a."""
+class EvidenceReply(BaseModel):
+    """Evidence for a against b, in nats: values by column, or a transparent png over the image, blue for a."""
 
     a: str
     b: str
@@ -155,51 +170,33 @@ class Evidence(BaseModel):
     missing: float
 
 
-class Way(BaseModel):
-    """Inputs in a row: samples, the way from one to another, or a drift with its amounts."""
+class SeriesReply(BaseModel):
+    """Inputs in order: samples, an interpolation, or a drift with its amounts."""
 
-    inputs: list[Shown]
+    inputs: list[InputView]
     amounts: list[float] | None = None
     unit: str | None = None
 
 
-class Bin(BaseModel):
-    """Of the calibration curve: classes that got a probability from low to high, n times, were right so often."""
-
-    low: float
-    high: float
-    n: int
-    share: float | None
-    share_low: float | None
-    share_high: float | None
-    floor_low: float | None
-    floor_high: float | None
-
-
-class Bars(BaseModel):
-    """A histogram as shares of all inputs of a set, in percent."""
+class SetHistogram(BaseModel):
+    """The scores of the test set or of an OoD set as shares of its inputs, in percent."""
 
     name: str
-    told: str
+    title: str
     n: int
     shares: list[float]
     flagged: float | None
     auroc: float | None
 
 
-class Note(BaseModel):
-    title: str
-    text: str
-
-
-class Quality(BaseModel):
-    """What ibinn evaluate found; without it, only `missing` says how to get it."""
+class QualityReply(BaseModel):
+    """The results of ibinn evaluate; without them, only `missing`, which says how to get them."""
 
     missing: str | None
     headline: str | None = None
-    findings: list[Note] = []
+    findings: list[Finding] = []
     bins: list[Bin] = []
     score: str | None = None
     edges: list[float] = []
     threshold: float | None = None
-    sets: list[Bars] = []
+    sets: list[SetHistogram] = []

@@ -1,4 +1,4 @@
-"""One decision -> Figure: the input, its probabilities, its place among familiar inputs, what speaks for it."""
+"""The figure of one decision: the input, its class probabilities, its rank, and the evidence for a class."""
 
 import textwrap
 from typing import Any
@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
+from ibinn._types import Array
 from ibinn.formats import p_equation, whole_percent
 from ibinn.inference.attribution import EvidenceMap
 from ibinn.inference.explain import Explanation
@@ -18,27 +18,46 @@ from ibinn.report.figures import UNITS
 from ibinn.report.style import COLOURS, FAINT, INK, PAGE, STYLE, plain
 
 FOR, AGAINST, QUIET = COLOURS[5], COLOURS[0], "#c8c8c8"
+EVIDENCE_COLOURS = LinearSegmentedColormap.from_list("evidence", (AGAINST, "white", FOR))
+BARS_SHOWN = 10
 
 
-SCALE = LinearSegmentedColormap.from_list("evidence", (AGAINST, "white", FOR))
+def explanation_figure(explanation: Explanation, raw: Array, evidence: EvidenceMap | None = None) -> Figure:
+    """Draw why one input gets its class, and whether to trust it.
 
+    Parameters
+    ----------
+    explanation
+        What ``IBINNClassifier.explain`` returns.
+    raw
+        The explained input: pixel levels (H, W, C), or a row (D,).
+    evidence
+        What ``IBINNClassifier.evidence`` returns, for a panel with the pixels or columns that speak for a class.
 
-MOST_BARS = 10
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Write it with ``ibinn.report.style.save_figure``.
 
-
-def explanation_figure(
-    explanation: Explanation, raw: NDArray[Any], evidence: EvidenceMap | None = None
-) -> Figure:
-    """raw is what was explained, levels (H, W, C) or a row (D,); each class of the evidence has one colour."""
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from ibinn import load_pretrained
+    >>> model = load_pretrained("digits", device="cpu")
+    >>> image = load_digits().images[0]
+    >>> figure = explanation_figure(model.explain(image), image[..., None])
+    >>> [axis.get_title() for axis in figure.axes]
+    ['the input', 'which class is it?', 'how typical is it?']
+    """
     left = ["image"] * (explanation.levels is not None) + ["evidence"] * (evidence is not None)
-    rows: Any = [[left[0], "posterior"], [left[-1], "place"]] if left else [["posterior", "place"]]
+    rows: Any = [[left[0], "posterior"], [left[-1], "rank"]] if left else [["posterior", "rank"]]
     with rc_context(STYLE):
         figure = Figure(figsize=(PAGE, 2.4 * len(rows) + 0.4), layout="constrained")
         axes = figure.subplot_mosaic(rows, width_ratios=(1, 1.3) if left else (1, 1))
         text = textwrap.fill(explanation.text, 105).replace("$", r"\$")
         figure.suptitle(text, fontsize=9.5, x=0.01, ha="left")
         draw_posterior(axes["posterior"], explanation, evidence)
-        draw_place(axes["place"], explanation)
+        draw_rank(axes["rank"], explanation)
         if explanation.levels is not None:
             draw_image(axes["image"], raw, explanation.levels)
         if evidence is not None and explanation.levels is not None:
@@ -48,38 +67,37 @@ def explanation_figure(
     return figure
 
 
-def draw_image(axis: Axes, raw: NDArray[Any], levels: int) -> None:
+def draw_image(axis: Axes, raw: Array, levels: int) -> None:
     image = raw.reshape(raw.shape[-3:]) / (levels - 1)
     axis.imshow(image.repeat(3 // image.shape[2], axis=2), interpolation="nearest")
-    dress(axis, "the input")
+    frame(axis, "the input")
 
 
 def draw_map(figure: Figure, axis: Axes, evidence: EvidenceMap) -> None:
-    """What each pixel adds, its channels together; white is nothing."""
+    """The evidence of each pixel, summed over its channels; white is none."""
     values = np.nan_to_num(evidence.values.sum(2), posinf=0.0, neginf=0.0)
-    most = float(np.abs(values).max()) or 1.0
-    shown = axis.imshow(values, cmap=SCALE, vmin=-most, vmax=most, interpolation="nearest")
-    dress(axis, "which pixels speak for it?")
-    place = axis.inset_axes((1.06, 0, 0.06, 1))
-    bar = figure.colorbar(shown, cax=place, label=told_unit(evidence))
+    limit = float(np.abs(values).max()) or 1.0
+    image = axis.imshow(values, cmap=EVIDENCE_COLOURS, vmin=-limit, vmax=limit, interpolation="nearest")
+    frame(axis, "which pixels speak for it?")
+    bar = figure.colorbar(image, cax=axis.inset_axes((1.06, 0, 0.06, 1)), label=unit_text(evidence))
     bar.outline.set_edgecolor(FAINT)
 
 
-def draw_columns(axis: Axes, raw: NDArray[Any], evidence: EvidenceMap) -> None:
-    """What the columns add that add most, each with its value."""
+def draw_columns(axis: Axes, raw: Array, evidence: EvidenceMap) -> None:
+    """The columns with the strongest evidence, each with its value."""
     values, row = evidence.values, raw.reshape(-1)
-    order = np.abs(values).argsort()[::-1][:MOST_BARS]
+    order = np.abs(values).argsort()[::-1][:BARS_SHOWN]
     names = evidence.columns or [f"column {i + 1}" for i in range(len(values))]
     axis.barh(range(len(order)), values[order], color=[FOR if values[i] > 0 else AGAINST for i in order])
     axis.axvline(0, color=INK, linewidth=0.8)
     axis.set_yticks(range(len(order)), [f"{plain(names[i])} = {row[i]:.4g}" for i in order])
-    axis.set(title="which columns speak for it?", xlabel=told_unit(evidence))
-    upside_down(axis)
+    axis.set(title="which columns speak for it?", xlabel=unit_text(evidence))
+    from_top(axis)
 
 
 def draw_posterior(axis: Axes, explanation: Explanation, evidence: EvidenceMap | None) -> None:
-    """The probabilities of the likeliest classes as bars."""
-    likeliest = sorted(explanation.posterior.items(), key=lambda item: -item[1])[:MOST_BARS]
+    """The probabilities of the likeliest classes as bars. The classes of the evidence have its colours."""
+    likeliest = sorted(explanation.posterior.items(), key=lambda item: -item[1])[:BARS_SHOWN]
     colours = dict.fromkeys(explanation.posterior, AGAINST)
     if evidence is not None:
         colours = {evidence.a: FOR, evidence.b: AGAINST}
@@ -88,36 +106,36 @@ def draw_posterior(axis: Axes, explanation: Explanation, evidence: EvidenceMap |
         write_share(axis, i, share, "white" if name in colours else INK)
     axis.set_yticks(range(len(likeliest)), [plain(name) for name, _ in likeliest])
     axis.set(title="which class is it?", xlabel="probability (%)", xlim=(0, 100))
-    upside_down(axis)
+    from_top(axis)
 
 
 def write_share(axis: Axes, i: int, share: float, on_bar: str) -> None:
     """At the end of bar i: on it where it is long, else beside it."""
-    look: dict[str, Any] = {"va": "center", "fontsize": 8}
+    font: dict[str, Any] = {"va": "center", "fontsize": 8}
     if share > 0.8:
-        axis.text(100 * share - 1.5, i, whole_percent(share), ha="right", color=on_bar, **look)
+        axis.text(100 * share - 1.5, i, whole_percent(share), ha="right", color=on_bar, **font)
     elif not np.isnan(share):
         axis.text(
-            100 * share + 1.5, i, whole_percent(share), color=INK if share >= 0.005 else FAINT, **look
+            100 * share + 1.5, i, whole_percent(share), color=INK if share >= 0.005 else FAINT, **font
         )
 
 
-def draw_place(axis: Axes, explanation: Explanation) -> None:
-    """The scores of the calibration inputs, and that of the input; with an arrow where it is far beyond."""
-    place = explanation.place
-    low, high = place.edges[0], place.edges[-1]
-    axis.stairs(place.counts, place.edges, fill=True, color=QUIET)
-    axis.set(title="how strange is it?", ylabel="familiar inputs", ylim=(0, 1.35 * max(place.counts)))
-    axis.set_xlabel(f"score “{plain(place.score)}”{UNITS.get(place.score, '')}: stranger to the right")
+def draw_rank(axis: Axes, explanation: Explanation) -> None:
+    """The scores of the calibration inputs and of this input, with an arrow where it lies far outside."""
+    rank = explanation.place
+    low, high = rank.edges[0], rank.edges[-1]
+    axis.stairs(rank.counts, rank.edges, fill=True, color=QUIET)
+    axis.set(title="how typical is it?", ylabel="calibration inputs", ylim=(0, 1.35 * max(rank.counts)))
+    axis.set_xlabel(f"score “{plain(rank.score)}”{UNITS.get(rank.score, '')}: stranger to the right")
     axis.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     end = high + 0.5 * (high - low)
-    here = float(np.clip(place.value, low, end))
-    axis.axvline(here, color=INK, linewidth=1.4)
-    arrow = "" if place.value <= end else " →"
-    on_left = here > (low + high) / 2
+    x = float(np.clip(rank.value, low, end))
+    axis.axvline(x, color=INK, linewidth=1.4)
+    arrow = "" if rank.value <= end else " →"
+    on_left = x > (low + high) / 2
     axis.annotate(
         f"this input{arrow}\n{p_equation(explanation.p_value)}",
-        (here, 0.97),
+        (x, 0.97),
         xycoords=axis.get_xaxis_transform(),
         xytext=(-4 if on_left else 4, 0),
         textcoords="offset points",
@@ -126,19 +144,19 @@ def draw_place(axis: Axes, explanation: Explanation) -> None:
     )
 
 
-def told_unit(evidence: EvidenceMap) -> str:
+def unit_text(evidence: EvidenceMap) -> str:
     """On one line, or with long names on two."""
     a, b = plain(evidence.a, 14), plain(evidence.b, 14)
     return f"nats for {a}{' ' if len(a + b) <= 12 else chr(10)}against {b}"
 
 
-def upside_down(axis: Axes) -> None:
-    """The first bar on top; no marks beside names."""
+def from_top(axis: Axes) -> None:
+    """The first bar on top, and no ticks beside the names."""
     axis.invert_yaxis()
     axis.tick_params(axis="y", length=0)
 
 
-def dress(axis: Axes, title: str) -> None:
+def frame(axis: Axes, title: str) -> None:
     """A thin frame and no ticks."""
     axis.set(title=title, xticks=[], yticks=[])
     axis.spines[:].set(visible=True, color=FAINT)

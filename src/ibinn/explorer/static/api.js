@@ -1,12 +1,12 @@
-// Questions to the server. What goes wrong is told in the server's own sentence.
+// Requests to the server. A problem is shown in the server's own sentence.
 
 import { $ } from "./dom.js";
 
-const PATIENCE = 6; // tries, while the server is busy
+const MAX_TRIES = 6; // while the server is busy
 
 export class Problem extends Error {}
 
-export async function ask(path, body) {
+export async function request(path, body) {
   const options = body === undefined ? {}
     : body instanceof Blob ? { method: "POST", body, headers: { "content-type": "application/octet-stream" } }
     : { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } };
@@ -15,15 +15,15 @@ export async function ask(path, body) {
     try {
       response = await fetch(`api/${path}`, options);
     } catch {
-      throw new Problem("The server does not answer. Is ibinn explore still running?");
+      throw new Problem("The server does not respond. Is ibinn explore still running?");
     }
     if (response.ok) return response.json();
-    if (response.status === 503 && attempt < PATIENCE) {
+    if (response.status === 503 && attempt < MAX_TRIES) {
       await new Promise((done) => setTimeout(done, 150 * 2 ** attempt * (0.5 + Math.random())));
       continue;
     }
-    const answer = await response.json().catch(() => ({}));
-    throw new Problem(sentence(answer.detail ?? `The server answered with ${response.status}.`));
+    const reply = await response.json().catch(() => ({}));
+    throw new Problem(sentence(reply.detail ?? `The server responded with ${response.status}.`));
   }
 }
 
@@ -31,27 +31,27 @@ function sentence(text) {
   return `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
 }
 
-// Till something else is done.
-export function tell(problem) {
+// Until the next action.
+export function showProblem(problem) {
   if (!(problem instanceof Problem)) throw problem;
   $("message").textContent = problem.message;
   $("message").hidden = false;
 }
 
-export function hush() {
+export function hideProblem() {
   $("message").hidden = true;
 }
 
-const working = new Map(); // element -> pieces of work that fill it
+const working = new Map(); // element -> number of requests that fill it
 
-// Work whose problems are told, with its place dimmed meanwhile.
-export async function during(element, work) {
+// Runs work with the element dimmed, and shows its problems.
+export async function whileBusy(element, work) {
   working.set(element, (working.get(element) ?? 0) + 1);
   element.classList.add("busy");
   try {
     return await work();
   } catch (problem) {
-    tell(problem);
+    showProblem(problem);
     return undefined;
   } finally {
     working.set(element, working.get(element) - 1);

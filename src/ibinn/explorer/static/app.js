@@ -1,28 +1,28 @@
-// The page: what is selected, and who needs to know.
+// The page: the selected input, and the panels that depend on it.
 
-import { ask, during, hush, Problem, tell } from "./api.js";
+import { hideProblem, Problem, request, showProblem, whileBusy } from "./api.js";
 import { BetweenPanel } from "./between.js";
 import { dark, sprite } from "./colours.js";
 import { DecisionPanel } from "./decision.js";
-import { $, h, number, toldP } from "./dom.js";
+import { $, h, number, pText } from "./dom.js";
 import { DriftPanel } from "./drift.js";
 import { LatentMap } from "./map.js";
 import { QualityPanel } from "./quality.js";
 import { SamplesPanel } from "./samples.js";
 
-const MOST_BYTES = 20_000_000;
-const PIECE = 200; // points of the map at a time, so that other questions need not wait long
+const MAX_UPLOAD = 20_000_000;
+const PIECE = 200; // points of the map in one request, so that other requests do not wait long
 
 class Page {
   async start() {
-    this.about = await ask("about");
+    this.about = await request("about");
     const { about } = this;
     this.thing = about.kind === "images" ? "image" : "row";
     this.canAlarm = 1 / (about.n_calibration + 1) <= about.alpha;
-    this.points = { y: [], called: [], p: [] };
-    this.input = this.shown = null; // the selected input, and what the model says of it
-    this.index = 0; // the last that was selected on the map
-    this.turn = 0; // counts what a person asks for
+    this.points = { y: [], predicted: [], pValues: [] };
+    this.input = this.view = null; // the selected input, and the output for it
+    this.index = 0; // the last one selected on the map
+    this.turn = 0; // counts the actions of the user
     this.introduce();
     this.decision = new DecisionPanel(this);
     if (about.map_of) this.map = new LatentMap(about, { pick: (i) => this.pick({ index: i }), hover: (i, x, y) => this.hover(i, x, y) });
@@ -51,29 +51,29 @@ class Page {
       $("notes").hidden = false;
     }
     const isCooled = about.temperature !== null && about.temperature < 1;
-    const dot = about.map_of === "samples" ? `${this.thing === "image" ? "an image" : "a row"} that the model made up${isCooled ? `, at temperature ${about.temperature},` : ","} placed where it sees it, coloured by the class it was made for`
-      : `a test ${this.thing}, placed where the model sees it and coloured by its true class`;
-    $("map-say").textContent = `Each dot is ${dot}. Kinds that keep to themselves are easy to tell apart; this is a flat view of many dimensions, so kinds `
-      + "that overlap here may still be far apart for the model.";
+    const dot = about.map_of === "samples" ? `${this.thing === "image" ? "an image" : "a row"} drawn from the model${isCooled ? ` at temperature ${about.temperature}` : ""}, placed by its latent code and coloured by the class it was drawn for`
+      : `a test ${this.thing}, placed by its latent code and coloured by its true class`;
+    $("map-say").textContent = `Each dot is ${dot}. Classes that lie apart are easy to distinguish. This is a projection of many dimensions, so classes `
+      + "that overlap here may still be far apart.";
     $("decision-say").textContent = about.has_density
-      ? `What the model makes of one ${this.thing}: ${this.canAlarm ? "if it looks ordinary, take the probabilities at their word; if it looks unusual, trust none of them."
-        : `it has too few ${things} to compare with to tell whether one is unusual.`}`
-      : `What the model makes of one ${this.thing}: without a density it cannot tell whether it knows such ${things}, only how decided it is.`;
+      ? `The output for one ${this.thing}. ${this.canAlarm ? "If it is typical, use its probabilities; if it is atypical, do not trust them."
+        : `There are too few calibration ${things} to flag one as atypical.`}`
+      : `The output for one ${this.thing}. Without a density the model shows how decided it is, but not whether such ${things} are typical.`;
     $("drift-say").textContent = "The selected image, changed more and more: " + (about.has_density
-      ? "a model that knows its limits finds it ever more unusual, and raises the alarm. Its way is drawn on the map."
-      : "without a density the model can only become less decided, and often does not even that.");
-    $("between-say").textContent = `The straight way from one ${this.thing} to another through the model's inner space: small, believable steps mean that it `
-      + "knows what lies between.";
-    $("samples-say").textContent = `${things === "images" ? "Images" : "Rows"} that the model made up: clean and varied ones mean that it knows what the class looks like; `
-      + `a low temperature gives the most typical ones.${isCooled ? ` Above ${about.temperature} most of this model's lie far outside of the range of pixels.` : ""}`;
-    $("quality-say").textContent = `How well the model did on test ${things} that it never saw: whether its probabilities hold, and which strange inputs it notices.`;
+      ? "its p-value should fall until it is atypical. Its path is drawn on the map."
+      : "without a density the model can only become less decided, and often it does not.");
+    $("between-say").textContent = `The straight line from one ${this.thing} to another in latent space: small, believable steps mean that the model `
+      + "has learned what lies between.";
+    $("samples-say").textContent = `${things === "images" ? "Images" : "Rows"} drawn from the model: clean and varied ones mean that it has learned what the class looks like; `
+      + `a low temperature gives the most typical ones.${isCooled ? ` Above ${about.temperature} most samples of this model lie far outside the range of pixels.` : ""}`;
+    $("quality-say").textContent = `The results on test ${things} that the model never saw: whether its probabilities hold, and which strange inputs it detects.`;
     $("samples-body").classList.toggle("grid", things === "images");
     $("map-canvas").setAttribute("aria-label", `Map of ${about.n_inputs} ${things}`);
     for (const element of document.querySelectorAll(".thing-name")) element.textContent = things === "images" ? "Image" : "Row";
     $("pick-total").textContent = `of ${about.n_inputs.toLocaleString("en")}`;
     $("pick").max = String(about.n_inputs);
     $("picker").hidden = about.n_inputs === 0;
-    $("filter-unusual").hidden = !this.canAlarm;
+    $("filter-atypical").hidden = !this.canAlarm;
     $("upload-label").hidden = things === "rows";
     const there = { map: about.map_of, drift: about.drifts.length, between: about.map_of, samples: about.map_of };
     for (const [id, isThere] of Object.entries(there)) $(id).hidden = !isThere;
@@ -86,13 +86,13 @@ class Page {
 
   // input: { index }, { png } or { row }.
   pick(input, notes = []) {
-    hush();
+    hideProblem();
     this.turn += 1;
     return this.decision.show(input, notes);
   }
 
-  // From another panel: the decision comes into view.
-  async look(input) {
+  // From another panel: scrolls to the decision.
+  async open(input) {
     await this.pick(input);
     $("decision").scrollIntoView();
     $("decision-title").focus({ preventScroll: true });
@@ -100,28 +100,28 @@ class Page {
 
   decided(input, decision) {
     this.input = input;
-    this.shown = decision.shown;
+    this.view = decision.view;
     this.index = input.index ?? this.index;
     $("pick").value = input.index === undefined ? "" : String(input.index + 1);
-    this.map?.select(decision.shown.point, input.index ?? null);
+    this.map?.select(decision.view.point, input.index ?? null);
     this.drift?.renew();
-    if (this.features && input !== this.typed) this.showRow(decision.shown.row);
+    if (this.features && input !== this.typed) this.showRow(decision.view.row);
   }
 
   async first() {
     const { about } = this;
     if (about.n_inputs) await this.pick({ index: 0 });
-    else if (about.kind === "rows") await this.pick({ row: about.features.map((feature) => feature.middle) });
+    else if (about.kind === "rows") await this.pick({ row: about.features.map((feature) => feature.mean) });
     else $("decision-body").replaceChildren(h("p", {}, "Choose an image of your own to begin."));
   }
 
   async upload(file) {
     if (!file) return;
-    hush();
+    hideProblem();
     const mine = ++this.turn;
-    const image = await during($("decision-body"), () => {
-      if (file.size > MOST_BYTES) throw new Problem("The file has more than 20 MB; make the image smaller.");
-      return ask("upload", file);
+    const image = await whileBusy($("decision-body"), () => {
+      if (file.size > MAX_UPLOAD) throw new Problem("The file has more than 20 MB; make the image smaller.");
+      return request("upload", file);
     });
     if (image && mine === this.turn) await this.pick({ png: image.png }, image.notes);
   }
@@ -134,35 +134,35 @@ class Page {
       $("map-loading").textContent = `${start.toLocaleString("en")} of ${about.n_inputs.toLocaleString("en")} placed`;
       let part;
       try {
-        part = await ask(`map?start=${start}&count=${PIECE}`);
+        part = await request(`map?start=${start}&count=${PIECE}`);
       } catch (problem) {
         $("map-loading").textContent = `stopped at ${start.toLocaleString("en")} of ${about.n_inputs.toLocaleString("en")}; reload the page to go on`;
         throw problem;
       }
       points.y.push(...part.y);
-      points.called.push(...part.called);
-      points.p.push(...part.p);
+      points.predicted.push(...part.predicted);
+      points.pValues.push(...part.p_values);
       this.map.add(part);
       this.count();
-      if (start === 0) this.propose().catch(tell);
+      if (start === 0) this.propose().catch(showProblem);
     }
     $("map-loading").textContent = "";
     document.body.dataset.map = "whole";
   }
 
-  // The selected input, and the first that the model calls otherwise.
+  // An interpolation from the selected input to the first of another class.
   async propose() {
-    const start = { input: this.input, shown: this.shown };
-    const other = this.points.called.findIndex((label) => this.about.classes[label] !== start.shown?.label);
-    if (other < 0 || !start.shown) return;
-    const { shown } = await ask("decision", { input: { index: other } });
-    this.between.propose(start, { input: { index: other }, shown });
+    const start = { input: this.input, view: this.view };
+    const other = this.points.predicted.findIndex((label) => this.about.classes[label] !== start.view?.label);
+    if (other < 0 || !start.view) return;
+    const { view } = await request("decision", { input: { index: other } });
+    this.between.propose(start, { input: { index: other }, view });
   }
 
   isBright(i) {
     const { points } = this, { value } = $("filter");
     if (this.only !== undefined && points.y[i] !== this.only) return false;
-    return value === "all" || (value === "wrong" ? points.y[i] !== points.called[i] : points.p[i] <= this.about.alpha);
+    return value === "all" || (value === "wrong" ? points.y[i] !== points.predicted[i] : points.pValues[i] <= this.about.alpha);
   }
 
   count() {
@@ -199,9 +199,9 @@ class Page {
       return;
     }
     this.hovered = i;
-    const truth = about.map_of === "test" ? `true class ${about.classes[points.y[i]]}` : `made as ${about.classes[points.y[i]]}`;
+    const truth = about.map_of === "test" ? `true class ${about.classes[points.y[i]]}` : `drawn as ${about.classes[points.y[i]]}`;
     tip.replaceChildren(about.kind === "images" ? h("img", { class: "px", src: `api/inputs/${i}.png`, alt: "" }) : "",
-      h("div", {}, h("b", {}, about.classes[points.called[i]] ?? "no class"), h("span", {}, truth), h("span", {}, toldP(points.p[i], about.alpha))));
+      h("div", {}, h("b", {}, about.classes[points.predicted[i]] ?? "no class"), h("span", {}, truth), h("span", {}, pText(points.pValues[i], about.alpha))));
     this.placeTip(tip, x, y);
   }
 
@@ -228,7 +228,7 @@ class Page {
       const row = this.features.map((input) => input.valueAsNumber);
       this.features.forEach((input, i) => input.setAttribute("aria-invalid", String(Number.isNaN(row[i]))));
       if (row.some(Number.isNaN)) {
-        tell(new Problem("A number is missing: the decision below is still that on the row before."));
+        showProblem(new Problem("A number is missing: the decision below is still that of the previous row."));
         return;
       }
       this.typed = { row };
@@ -241,7 +241,7 @@ class Page {
     row.forEach((value, i) => { this.features[i].value = String(Number(value.toPrecision(6))); });
   }
 
-  // --- hands
+  // --- events
 
   listen() {
     const n = this.about.n_inputs, go = (i) => n && this.pick({ index: (i + n) % n });
@@ -277,4 +277,4 @@ class Page {
   }
 }
 
-new Page().start().catch(tell);
+new Page().start().catch(showProblem);

@@ -1,33 +1,33 @@
-// The way from one input to another through latent space.
+// An interpolation from one input to another in latent space.
 
-import { ask, during } from "./api.js";
+import { request, whileBusy } from "./api.js";
 import { $, h, latest, percent, picture, whenSeen } from "./dom.js";
-import { pLine, things } from "./things.js";
+import { inputList, pLine } from "./inputs.js";
 
 const NAMES = ["between-start", "between-end"]; // of the buttons
 
 export class BetweenPanel {
   constructor(page) {
     this.page = page;
-    this.ends = [null, null]; // { input, shown }
+    this.ends = [null, null]; // { input, view }
     this.load = latest(async (isLast) => {
       if (!this.ends[0] || !this.ends[1]) return false;
       const [start, end] = this.ends.map(({ input }) => input);
-      const way = await during($("between-body"), () => ask("interpolation", { start, end, steps: 9 }));
-      if (!way) return false;
+      const series = await whileBusy($("between-body"), () => request("interpolation", { start, end, steps: 9 }));
+      if (!series) return false;
       if (!isLast()) return undefined;
-      $("between-body").replaceChildren(...things(page, way.inputs, (shown) =>
-        [h("b", {}, shown.label), h("span", {}, percent(shown.probability)), pLine(page, shown)]));
-      page.map.path("between", this.isShown ? way.inputs.map((input) => input.point) : null);
+      $("between-body").replaceChildren(...inputList(page, series.inputs, (view) =>
+        [h("b", {}, view.label), h("span", {}, percent(view.probability)), pLine(page, view)]));
+      page.map.path("between", this.isShown ? series.inputs.map((view) => view.point) : null);
       return undefined;
     });
     this.stale = whenSeen($("between"), () => this.load());
     this.bar();
   }
 
-  // At first, the way to another class that the page proposes; then what a person chooses.
+  // The first pair comes from the page; the user can then choose others.
   propose(start, end) {
-    if (this.isChosen) return;
+    if (this.hasChoice) return;
     this.ends = [start, end];
     this.bar();
     this.stale();
@@ -35,21 +35,21 @@ export class BetweenPanel {
 
   set(i) {
     if (!this.page.input) return;
-    this.isChosen = true;
-    this.ends[i] = { input: this.page.input, shown: this.page.shown };
+    this.hasChoice = true;
+    this.ends[i] = { input: this.page.input, view: this.page.view };
     this.bar();
     $(NAMES[i]).focus();
     this.stale();
   }
 
   bar() {
-    const slot = (i) => h("div", { class: "slot" }, this.ends[i]?.shown.png ? picture(this.ends[i].shown.png, "") : null,
-      h("div", {}, h("small", {}, i ? "to" : "from"), this.ends[i]?.shown.label ?? "–"),
-      h("button", { type: "button", id: NAMES[i], "aria-label": `Take the selected one as the ${i ? "end" : "start"}`, onclick: () => this.set(i) }, "Take the selected one"));
+    const slot = (i) => h("div", { class: "slot" }, this.ends[i]?.view.png ? picture(this.ends[i].view.png, "") : null,
+      h("div", {}, h("small", {}, i ? "to" : "from"), this.ends[i]?.view.label ?? "–"),
+      h("button", { type: "button", id: NAMES[i], "aria-label": `Use the selected input as the ${i ? "end" : "start"}`, onclick: () => this.set(i) }, "Use the selected one"));
     const show = h("label", {}, h("input", { type: "checkbox", checked: this.isShown, onchange: (event) => {
       this.isShown = event.target.checked;
       this.stale();
-    } }), " show the way on the map");
+    } }), " show the path on the map");
     $("between-bar").replaceChildren(slot(0), slot(1), show);
   }
 }

@@ -1,14 +1,14 @@
-// One decision: class, verdict, probabilities, place among ordinary inputs, and what speaks for it.
+// One decision: class, verdict, probabilities, rank among the calibration inputs, and the evidence.
 
-import { ask, during } from "./api.js";
-import { placeChart } from "./charts.js";
-import { $, h, latest, number, percent, picture, told, toldP } from "./dom.js";
+import { request, whileBusy } from "./api.js";
+import { rankChart } from "./charts.js";
+import { $, h, latest, number, percent, pText, picture, roundedP } from "./dom.js";
 
 const FIRST = 5; // classes shown at once
 
 const VERDICTS = {
-  true: { typical: "Typical", atypical: "Atypical: do not trust it", unknown: "Too little to compare with" },
-  false: { typical: "As decided as usual", atypical: "Less decided than usual", unknown: "Too little to compare with" },
+  true: { typical: "Typical", atypical: "Atypical: do not trust it", unknown: "Too few inputs to compare with" },
+  false: { typical: "As decided as usual", atypical: "Less decided than usual", unknown: "Too few inputs to compare with" },
 };
 
 export class DecisionPanel {
@@ -18,7 +18,7 @@ export class DecisionPanel {
     this.isOpen = false; // the evidence
     this.allClasses = false;
     this.show = latest(async (isLast, input, notes = []) => {
-      const decision = await during(this.body, () => ask("decision", { input }));
+      const decision = await whileBusy(this.body, () => request("decision", { input }));
       if (!decision || !isLast()) return;
       if (JSON.stringify(this.input) !== JSON.stringify(input)) this.pair = null;
       this.input = input;
@@ -27,37 +27,37 @@ export class DecisionPanel {
     });
     this.showEvidence = latest(async (isLast) => {
       const [a, b] = this.pair, place = $("evidence-body");
-      const evidence = await during(place, () => ask("evidence", { input: this.input, a, b }));
+      const evidence = await whileBusy(place, () => request("evidence", { input: this.input, a, b }));
       if (evidence && isLast() && this.isOpen) this.renderEvidence(evidence);
     });
   }
 
   render(decision, notes) {
-    const { shown, explanation, true_class: truth } = decision, { about, canAlarm } = this.page;
-    const p = toldP(shown.p, about.alpha), verdict = VERDICTS[about.has_density][decision.verdict];
-    $("decision-news").textContent = `${shown.label}, ${percent(shown.probability)}. ${verdict}. ${p}: ${shown.chance}.`;
+    const { view, explanation, true_class: truth } = decision, { about, canAlarm } = this.page;
+    const p = pText(view.p_value, about.alpha), verdict = VERDICTS[about.has_density][decision.verdict];
+    $("decision-news").textContent = `${view.label}, ${percent(view.probability)}. ${verdict}. ${p}: ${view.chance}.`;
     const order = about.classes.map((name, k) => [name, explanation.posterior[name], k]).sort((a, b) => b[1] - a[1]);
     this.order = order;
     this.pair ??= [order[0][2], order[1][2]];
-    const isWrong = truth !== null && truth !== shown.label;
-    this.look = h("div", { class: "look" }, shown.png && picture(shown.png, `The ${this.page.thing} in question`));
+    const isWrong = truth !== null && truth !== view.label;
+    this.look = h("div", { class: "look" }, view.png && picture(view.png, `The selected ${this.page.thing}`));
     this.body.replaceChildren(
-      h("div", { class: "top" }, shown.png ? this.look : null,
+      h("div", { class: "top" }, view.png ? this.look : null,
         h("div", {},
           h("span", { class: `verdict ${decision.verdict}`, id: "verdict" }, verdict),
-          h("p", { class: "big" }, `${shown.label} `, h("span", { class: "sub" }, percent(shown.probability))),
-          truth === null ? null : h("p", { class: `sub${isWrong ? " bad" : ""}` }, isWrong ? `in truth: ${truth}` : "which is right"),
-          h("p", { class: "sub", id: "chance" }, h("b", { id: "p-value" }, p), `: ${shown.chance}.`),
+          h("p", { class: "big" }, `${view.label} `, h("span", { class: "sub" }, percent(view.probability))),
+          truth === null ? null : h("p", { class: `sub${isWrong ? " bad" : ""}` }, isWrong ? `true class: ${truth}` : "correct"),
+          h("p", { class: "sub", id: "chance" }, h("b", { id: "p-value" }, p), `: ${view.chance}.`),
           ...notes.map((note) => h("p", { class: "sub" }, `Your image was ${note}.`)))),
       h("p", { class: "sentence", id: "sentence" }, explanation.text),
       h("div", { class: "parts" },
         h("div", {}, h("h3", {}, "Which class?"), this.bars(order)),
-        h("figure", {}, h("h3", {}, about.has_density ? "How strange?" : "How decided?"),
-          placeChart(explanation.place, p, about.kind, about.has_density ? "stranger" : "less decided"),
+        h("figure", {}, h("h3", {}, about.has_density ? "How typical?" : "How decided?"),
+          rankChart(explanation.place, p, about.kind, about.has_density ? "stranger" : "less decided"),
           h("figcaption", {}, about.has_density
-            ? `Right of most bars: unlike what the model knows. ${canAlarm ? `It raises the alarm at p ≤ ${100 * about.alpha} %.`
-              : `With only ${about.n_calibration} to compare with, no alarm is possible.`}`
-            : "Without a density the model can only tell how undecided it is: further right, less decided.")),
+            ? `Right of most bars: stranger than most calibration ${about.kind}. ${canAlarm ? `With p ≤ ${100 * about.alpha} % it is atypical.`
+              : `With only ${about.n_calibration} to compare with, nothing can be flagged as atypical.`}`
+            : "Without a density the model only shows how undecided it is: further right is less decided.")),
         this.evidence(), this.numbers(explanation)));
     if (this.isOpen) this.showEvidence();
   }
@@ -129,8 +129,8 @@ export class DecisionPanel {
   }
 
   numbers(explanation) {
-    const rows = [["p-value by score", Object.entries(explanation.p_values).map(([name, p]) => `${name} ${told(p, this.page.about.alpha)}`).join(", ")],
-      ["smallest possible p", told(explanation.smallest_p, this.page.about.alpha)]];
+    const rows = [["p-value by score", Object.entries(explanation.p_values).map(([name, p]) => `${name} ${roundedP(p, this.page.about.alpha)}`).join(", ")],
+      ["smallest possible p", roundedP(explanation.smallest_p, this.page.about.alpha)]];
     if (explanation.log_q_x !== null) rows.unshift(["log-density log q(x)", `${number(explanation.log_q_x)} nats`]);
     if (explanation.nearest) {
       const usual = explanation.typical_distance === null ? "" : ` (usual: ${number(explanation.typical_distance)})`;

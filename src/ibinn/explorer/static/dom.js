@@ -1,4 +1,4 @@
-// Elements, made in one line each. Nothing here takes HTML text, so no name of a class can be taken for it.
+// Makes elements. Nothing here takes HTML text, so the name of a class is never parsed as HTML.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -26,8 +26,8 @@ export function picture(png, alt, className = "px") {
   return h("img", { src: source(png), alt, class: className });
 }
 
-// A p-value with two digits, or with so many that it stays on its side of the alarm level and of 1.
-export function told(p, alpha) {
+// A p-value with two digits, or with as many as keep it on its side of the alarm level and of 1.
+export function roundedP(p, alpha) {
   if (p < 0.0001) return "< 0.0001";
   for (let digits = 2; ; digits++) {
     const text = p.toPrecision(digits), value = Number(text);
@@ -35,8 +35,8 @@ export function told(p, alpha) {
   }
 }
 
-export function toldP(p, alpha) {
-  const text = told(p, alpha);
+export function pText(p, alpha) {
+  const text = roundedP(p, alpha);
   return text.startsWith("<") ? `p ${text}` : `p = ${text}`;
 }
 
@@ -53,7 +53,7 @@ export function number(value) {
   return size >= 1e6 || size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
 }
 
-// The last call wins: answers to earlier ones are dropped.
+// The last call wins: replies to earlier ones are dropped.
 export function latest(work) {
   let turn = 0;
   return async (...args) => {
@@ -62,8 +62,8 @@ export function latest(work) {
   };
 }
 
-// Runs work when an element comes into view, and again after each `stale()` once it is in view. Work that gives
-// false has failed, and is tried again when the element comes into view the next time.
+// Runs work when an element comes into view, and again after each `stale()` while it is in view. Work that returns
+// false has failed, and is tried again when the element next comes into view.
 export function whenSeen(element, work) {
   let isStale = true, isSeen = false;
   const go = async () => {

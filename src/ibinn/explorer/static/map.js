@@ -1,12 +1,12 @@
-// The latent map: thousands of points on a canvas that can be moved, zoomed, and walked over with keys.
+// The latent map: thousands of points on a canvas to pan, zoom and navigate with the keyboard.
 
 import { colourOf, dark, sprite, trace } from "./colours.js";
 import { $ } from "./dom.js";
 
 const NEAR = 14; // pixels
 const RADIUS = 3.4;
-const MARGIN = 2; // the layer of points is so many times as wide and high as the view
-const SETTLED = 120; // ms after which zooming is over
+const MARGIN = 2; // width and height of the layer of points, in those of the view
+const SETTLED = 120; // ms without an event after which zooming has ended
 
 export class LatentMap {
   // on: { pick(index), hover(index or null, x, y) }
@@ -52,7 +52,7 @@ export class LatentMap {
     this.layer = null;
   }
 
-  // A point that belongs to the map but is out of view comes into view.
+  // Centres the view on a point of the map that is out of view.
   select(point, index = null) {
     this.selected = point && { point, index };
     if (point && index !== null && this.isMoved && !this.isInView(point)) [this.view.x, this.view.y] = point;
@@ -189,8 +189,8 @@ export class LatentMap {
     if (this.selected) this.paintSelected();
   }
 
-  // Thousands of points are painted once, on a layer with a margin, and then moved as a whole. While somebody zooms
-  // the layer is stretched, and painted anew as soon as that is over.
+  // All points are painted once, on a layer with a margin that is then moved as a whole. During a zoom the layer is
+  // stretched, and painted again when the zoom has ended.
   showPoints() {
     const { canvas, context, view, ratio } = this;
     if (!this.layer || (this.layer.scale !== view.scale && !this.isZooming) || !this.isCovered()) this.paintLayer();
@@ -311,7 +311,7 @@ export class LatentMap {
     }
   }
 
-  // --- hands
+  // --- events
 
   listen() {
     const { canvas } = this, down = new Map();

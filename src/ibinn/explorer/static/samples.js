@@ -1,8 +1,8 @@
-// Inputs that the model makes up.
+// Samples of the model.
 
-import { ask, during } from "./api.js";
+import { request, whileBusy } from "./api.js";
 import { $, h, latest, whenSeen } from "./dom.js";
-import { pLine, things } from "./things.js";
+import { inputList, pLine } from "./inputs.js";
 
 export class SamplesPanel {
   constructor(page) {
@@ -14,17 +14,17 @@ export class SamplesPanel {
       const n = page.about.kind === "images" ? 24 : 10;
       const wanted = page.about.classes[Number(label.value)];
       const query = new URLSearchParams({ label: label.value, temperature: temperature.value, n, seed });
-      const way = await during($("samples-body"), () => ask(`samples?${query}`));
-      if (!way) return false;
+      const series = await whileBusy($("samples-body"), () => request(`samples?${query}`));
+      if (!series) return false;
       if (!isLast()) return undefined;
-      $("samples-body").replaceChildren(...things(page, way.inputs, (shown) => [shown.label !== wanted && h("span", { class: "bad" }, `called ${shown.label}`), pLine(page, shown)]));
+      $("samples-body").replaceChildren(...inputList(page, series.inputs, (view) => [view.label !== wanted && h("span", { class: "bad" }, `classified as ${view.label}`), pLine(page, view)]));
       return undefined;
     });
     const stale = whenSeen($("samples"), load);
-    const tell = () => { $("samples-output").textContent = Number(temperature.value).toFixed(2); };
-    tell();
+    const showTemperature = () => { $("samples-output").textContent = Number(temperature.value).toFixed(2); };
+    showTemperature();
     label.addEventListener("change", stale);
-    temperature.addEventListener("input", () => { tell(); stale(); });
+    temperature.addEventListener("input", () => { showTemperature(); stale(); });
     $("samples-more").addEventListener("click", () => { seed += 1; stale(); });
   }
 }
