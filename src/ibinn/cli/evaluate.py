@@ -1,6 +1,6 @@
 """ibinn evaluate."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +67,8 @@ def evaluate_and_tell(run: "Run", dataset: "Dataset", command: Evaluate) -> None
     test = read_test(run, dataset)
     sets, left_out = strange_sets(run, dataset, test.x, command)
     with progress("evaluating") as on_progress:
-        results, arrays = evaluate(run, dataset, sets, left_out, command.batch_size, on_progress)
+        results, arrays = evaluate(run, dataset, sets, command.batch_size, on_progress)
+    results = replace(results, ood_left_out=left_out)
     arrays |= explore(run, test, command.batch_size)
     with progress("drawing", unit="figures") as on_progress:
         write_run(folder, results, arrays, on_progress)
@@ -102,7 +103,7 @@ def tell(results: "Results") -> None:
     print(f"test: error {results.error:.2f} % of {results.n_test}{bits}")
     if calibration.ece is not None:
         print(
-            f"calibration: ECE {calibration.ece:.2f} % (perfect: {calibration.floor['ece']['mean']:.2f} %), "
+            f"calibration: ECE {calibration.ece:.2f} % (perfect: {calibration.floor['ece'].mean:.2f} %), "
             f"MCE {calibration.mce:.2f} %, ICE {calibration.ice:.2f} %"
         )
     rate, sets = results.false_alarm_rate[score], "; of" if results.ood else ""
