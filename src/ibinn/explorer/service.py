@@ -41,7 +41,7 @@ from ibinn.inference.sentences import chance, verdict
 from ibinn.models.classifier import GenerativeClassifier
 from ibinn.models.output import Output
 from ibinn.ood.drift import DRIFTS, drifted, usual_drifts
-from ibinn.report.text import METHODS
+from ibinn.report.text import METHOD_NAMES
 from ibinn.run.folder import Saved
 from ibinn.run.trained import Run
 
@@ -97,7 +97,7 @@ class Explorer:
         """The model, where it has a latent space."""
         if not isinstance(self.pipeline.model, GenerativeClassifier):
             raise Unknown(
-                f"a {METHODS[self.run.config.method]} has no latent space, so no map, samples or ways through it"
+                f"a {METHOD_NAMES[self.run.config.method]} has no latent space, so no map, samples or ways through it"
             )
         return self.pipeline.model
 
@@ -113,7 +113,7 @@ class Explorer:
         run, facts = self.run, self.run.facts
         return schema.About(
             name=plain_text(self.folder.resolve().name),
-            method=METHODS[run.config.method],
+            method=METHOD_NAMES[run.config.method],
             gamma=f"{run.config.gamma:g}" if run.config.method in ("ibinn", "vib") else None,
             data=None if self.is_estimator else plain_text(Path(run.config.data).name),
             classes=list(run.class_names),

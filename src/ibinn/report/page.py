@@ -10,7 +10,7 @@ from ibinn import __version__
 from ibinn.report.captions import CAPTIONS, Caption
 from ibinn.report.css import CSS
 from ibinn.report.text import (
-    METHODS,
+    METHOD_NAMES,
     OOD_SETS,
     SCORES,
     Note,
@@ -89,7 +89,7 @@ def render_page(
 
 def in_short(results: Results) -> str:
     gamma, n, seconds = (results.get(key) for key in ("gamma", "n_train", "train_seconds"))
-    text = METHODS.get(results["method"]) or str(results["method"])
+    text = METHOD_NAMES.get(results["method"]) or str(results["method"])
     text += "" if gamma is None else f" with γ = {told_gamma(gamma)}"
     text += "" if n is None else f", learned from {n:,} {things(results, n)}"
     return text + ("" if seconds is None else f" in {duration(seconds)}")
@@ -317,7 +317,7 @@ def run_facts(results: Results) -> list[Note]:
     classes, seconds = list(map(str, results.get("classes") or [])), results.get("train_seconds")
     more = f" and {len(classes) - 12} more" if len(classes) > 12 else ""
     facts = [
-        Note("Method", METHODS.get(results["method"]) or str(results["method"])),
+        Note("Method", METHOD_NAMES.get(results["method"]) or str(results["method"])),
         Note("γ", told_gamma(results.get("gamma"))),
         Note("Data", str(results["dataset"])),
         Note("Classes", f"{len(classes)}: {', '.join(classes[:12])}{more}" if classes else ""),

@@ -12,7 +12,7 @@ Results = Mapping[str, Any]
 
 Range = tuple[float, float]
 
-METHODS = {
+METHOD_NAMES = {
     "ibinn": "IB-INN",
     "class-nll": "class-NLL",
     "class-nll-fixed": "class-NLL with fixed means",
@@ -218,7 +218,7 @@ def density(results: Results) -> str:
     """bits/dim and what they mean, or what a model without a density lacks."""
     if results["method"] in WITHOUT_DENSITY:
         return (
-            f"It cannot say: this kind of model, {METHODS[results['method']]}, has no density. So there are no "
+            f"It cannot say: this kind of model, {METHOD_NAMES[results['method']]}, has no density. So there are no "
             f"bits per dimension, no score that asks how likely an input is, and no samples; strange inputs show "
             f"in its class probabilities alone."
         )
