@@ -54,8 +54,8 @@ def calibration(**changes):
     return Calibration(**(values | changes))
 
 
-def ood_result(auroc=80.0, detected=40.0, **changes):
-    """One OoD set, with these numbers for every score."""
+def ood_result(auroc=80.0, detected=40.0, /, **changes):
+    """One OoD set with these numbers for every score, or with these fields changed."""
     values = {
         "n": 360,
         "entropy_increase": 0.5,

@@ -1,47 +1,41 @@
-"""The numbers of the paper's two tables, CIFAR-10 and CIFAR-100, as printed, under the keys of `tables`.
+"""The numbers of the paper's two tables, CIFAR-10 and CIFAR-100, as printed.
 
-Shares are in %, entropies in nats. The printed bits/dim follow the authors' own convention, and so does their key.
+Shares are in %, entropies in nats. The printed bits/dim follow the authors' convention.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 IB_INN, GENERATIVE, DISCRIMINATIVE = GROUPS = ("IB-INN", "Standard generative", "Discriminative")
-
-
 SETS = ("rgb_rotation", "quickdraw", "noise", "imagenet")  # the paper's columns, in its order
 
 
-class PrintedRow(NamedTuple):
-    """A row of the paper: key -> number; a key is missing where the paper prints a dash."""
+@dataclass(frozen=True)
+class PrintedRow:
+    """A row of the paper; None or empty where it prints a dash.
+
+    calibration: geo. mean, ECE, MCE, ICE. entropy_increase and auroc: the average, then one for each of SETS.
+    """
 
     group: str
     label: str
-    cells: dict[str, float]
+    error: float | None
+    bits: float | None
+    calibration: tuple[float, ...] = ()
+    entropy_increase: tuple[float, ...] = ()
+    auroc: tuple[float, ...] = ()
 
-
-def row(
-    group: str,
-    label: str,
-    error: float | None,
-    bits: float | None,
-    calibration: Sequence[float] = (),
-    entropy_increase: Sequence[float] = (),
-    auroc: Sequence[float] = (),
-) -> PrintedRow:
-    """Numbers in the paper's order: geo. mean, ECE, MCE, ICE; average, then one for each of SETS."""
-    cells: dict[str, float] = {}
-    if error is not None:
-        cells["error"] = error
-    if bits is not None:
-        cells["bits_per_dim_paper_convention"] = bits
-    for names, values in (
-        ([f"calibration.{name}" for name in ("geo_mean", "ece", "mce", "ice")], calibration),
-        (ood_keys("entropy_increase"), entropy_increase),
-        (ood_keys("auroc.typicality"), auroc),
-    ):
-        cells |= dict(zip(names, values, strict=bool(values)))
-    return PrintedRow(group, label, cells)
+    @property
+    def cells(self) -> dict[str, float]:
+        """The numbers by the key of their column."""
+        single = {"error": self.error, "bits_per_dim_paper_convention": self.bits}
+        cells = {key: value for key, value in single.items() if value is not None}
+        for keys, values in (
+            ([f"calibration.{name}" for name in ("geo_mean", "ece", "mce", "ice")], self.calibration),
+            (ood_keys("entropy_increase"), self.entropy_increase),
+            (ood_keys("auroc.typicality"), self.auroc),
+        ):
+            cells |= dict(zip(keys, values, strict=bool(values)))
+        return cells
 
 
 def ood_keys(measure: str) -> list[str]:
@@ -50,16 +44,14 @@ def ood_keys(measure: str) -> list[str]:
 
 
 ONLY_X, ONLY_Y = "only L_X (γ = 0)", "only L_Y (γ → ∞)"
-
-
 NLL, NLL_FIXED = "Class-NLL", "Class-NLL + regul."
 
 # All ten averages of the detection scores differ from the mean of their four sets, by 0.7 to 3.2: they are
 # geometric means. The averages of the entropy increases are arithmetic, and all else agrees within rounding.
 PRINTED = {
     "cifar10": (
-        row(IB_INN, ONLY_X, None, 4.80, auroc=(74.51, 70.68, 85.74, 91.14, 55.82)),
-        row(
+        PrintedRow(IB_INN, ONLY_X, None, 4.80, auroc=(74.51, 70.68, 85.74, 91.14, 55.82)),
+        PrintedRow(
             IB_INN,
             "γ = 1",
             10.27,
@@ -68,7 +60,7 @@ PRINTED = {
             (0.38, 0.43, 0.40, 0.10, 0.61),
             (68.76, 78.80, 67.30, 77.19, 54.59),
         ),
-        row(
+        PrintedRow(
             IB_INN,
             ONLY_Y,
             8.72,
@@ -77,7 +69,7 @@ PRINTED = {
             (0.28, 0.23, 0.40, 0.00, 0.49),
             (61.25, 57.04, 90.29, 50.24, 54.40),
         ),
-        row(
+        PrintedRow(
             GENERATIVE,
             NLL,
             61.75,
@@ -86,7 +78,7 @@ PRINTED = {
             (0.03, 0.02, -0.06, 0.02, 0.12),
             (73.92, 70.65, 83.31, 90.97, 55.76),
         ),
-        row(
+        PrintedRow(
             GENERATIVE,
             NLL_FIXED,
             40.04,
@@ -95,7 +87,7 @@ PRINTED = {
             (0.01, 0.00, -0.01, 0.01, 0.02),
             (74.02, 69.33, 85.13, 91.04, 55.88),
         ),
-        row(
+        PrintedRow(
             DISCRIMINATIVE,
             "VIB (γ = 1)",
             6.83,
@@ -103,7 +95,7 @@ PRINTED = {
             (6.66, 0.81, 26.56, 13.75),
             (0.17, 0.14, 0.23, 0.00, 0.32),
         ),
-        row(
+        PrintedRow(
             DISCRIMINATIVE,
             "ResNet",
             6.51,
@@ -111,7 +103,7 @@ PRINTED = {
             (6.23, 0.76, 29.29, 10.92),
             (0.18, 0.16, 0.20, 0.00, 0.34),
         ),
-        row(
+        PrintedRow(
             DISCRIMINATIVE,
             "i-RevNet",
             9.22,
@@ -121,8 +113,8 @@ PRINTED = {
         ),
     ),
     "cifar100": (
-        row(IB_INN, ONLY_X, None, 4.82, auroc=(70.03, 63.35, 87.45, 85.12, 50.99)),
-        row(
+        PrintedRow(IB_INN, ONLY_X, None, 4.82, auroc=(70.03, 63.35, 87.45, 85.12, 50.99)),
+        PrintedRow(
             IB_INN,
             "γ = 0.1",
             42.57,
@@ -131,7 +123,7 @@ PRINTED = {
             (0.50, 0.66, 0.28, 0.35, 0.69),
             (68.31, 66.53, 78.91, 81.70, 50.75),
         ),
-        row(
+        PrintedRow(
             IB_INN,
             ONLY_Y,
             33.78,
@@ -140,7 +132,7 @@ PRINTED = {
             (0.58, 0.52, 1.04, 0.00, 0.77),
             (58.29, 47.95, 99.37, 49.23, 49.23),  # noise and imagenet are printed alike
         ),
-        row(
+        PrintedRow(
             GENERATIVE,
             NLL,
             97.92,
@@ -149,7 +141,7 @@ PRINTED = {
             (-0.04, -0.14, 0.55, -0.53, -0.03),
             (70.26, 64.68, 86.54, 85.19, 51.09),
         ),
-        row(
+        PrintedRow(
             GENERATIVE,
             NLL_FIXED,
             69.28,
@@ -158,7 +150,7 @@ PRINTED = {
             (0.00, -0.00, -0.01, 0.01, 0.01),
             (68.83, 64.96, 82.19, 83.32, 50.44),
         ),
-        row(
+        PrintedRow(
             DISCRIMINATIVE,
             "ResNet",
             29.27,
@@ -166,7 +158,7 @@ PRINTED = {
             (5.13, 0.65, 20.57, 10.16),
             (0.60, 0.68, 0.97, -0.00, 0.74),
         ),
-        row(
+        PrintedRow(
             DISCRIMINATIVE,
             "i-RevNet",
             37.54,
