@@ -4,7 +4,8 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from statistics import fmean, stdev
 
 from fill import DOCS
@@ -102,7 +103,13 @@ class Estimate:
 
 def runs_of(experiment: str) -> list[Results]:
     """All published runs of an experiment."""
-    return [read_results(file.parent) for file in sorted((RESULTS / experiment).glob("*/results.json"))]
+    files = sorted((RESULTS / experiment).glob("*/results.json"))
+    return [read_once(file.parent, file.stat().st_mtime_ns) for file in files]
+
+
+@cache
+def read_once(folder: Path, _modified: int) -> Results:
+    return read_results(folder)
 
 
 def of(runs: Iterable[Results], method: Method, gamma: float | None = None) -> list[Results]:
