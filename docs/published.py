@@ -12,7 +12,7 @@ from fill import DOCS
 from scipy import stats
 
 from ibinn.config import Method
-from ibinn.report.quantities import GEO_MEAN, NLL_Y, Quantity, auroc, average, decimal
+from ibinn.report.quantities import GEO_MEAN, NLL_Y, Quantity, average, decimal, ood_auroc
 from ibinn.report.quantities import entropy_increase as entropy_rise
 from ibinn.run.results import Results, read_results
 
@@ -45,7 +45,7 @@ Runs = Sequence[Results | Ensemble]  # an ensemble has the numbers that the tabl
 
 def mean_auroc(score: str) -> Quantity:
     """Over the OoD sets except controls."""
-    return average(partial(auroc, score=score))
+    return average(partial(ood_auroc, score=score))
 
 
 def rescaled(quantity: Quantity) -> Quantity:

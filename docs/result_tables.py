@@ -49,8 +49,8 @@ from ibinn.report.quantities import (
     GEO_MEAN,
     LOSS_X,
     NLL_Y,
-    auroc,
     decimal,
+    ood_auroc,
     shortest,
 )
 from ibinn.report.tables import TableRun, caption, make_table, to_markdown
@@ -173,7 +173,7 @@ def scores_of(runs: list[Results]) -> str:
     sets = [*runs[0].ood]
     table = [["score", *sets]]
     for score in scores_in(runs):
-        table.append([f"`{score}`", *(cell(runs, auroc(name, score), 1) for name in sets)])
+        table.append([f"`{score}`", *(cell(runs, ood_auroc(name, score), 1) for name in sets)])
     return markdown(table)
 
 
@@ -232,7 +232,7 @@ def score_rows(first: list[str], runs: Runs, scores: Sequence[str]) -> list[list
     """A row per score; the first begins with the cells `first`."""
     rows = []
     for score in scores:
-        areas = [auroc(name, score) for name in runs[0].ood] + [mean_auroc(score)]
+        areas = [ood_auroc(name, score) for name in runs[0].ood] + [mean_auroc(score)]
         start = [""] * len(first) if rows else first
         rows.append([*start, f"`{score}`", *(cell(runs, area, 1) for area in areas)])
     return rows
@@ -273,7 +273,7 @@ def digits() -> str:
         "calibration.geo_mean": lambda run: run.calibration.geo_mean,
         "scaled.temperature": lambda run: run.scaled.temperature,
     }
-    numbers |= {area.name: area.value for area in (auroc(name, "combined") for name in demo.ood)}
+    numbers |= {area.name: area.value for area in (ood_auroc(name, "combined") for name in demo.ood)}
     stored = json.loads(file.read_text()) if file.is_file() else {}
     elsewhere = {name: from_json(values, name) for name, values in stored.items()}
     table = [["in `results.json`", "value", *elsewhere]]

@@ -28,7 +28,7 @@ from published import (
 )
 from scipy import stats
 
-from ibinn.report.quantities import BITS, ERROR, GEO_MEAN, auroc
+from ibinn.report.quantities import BITS, ERROR, GEO_MEAN, ood_auroc
 from ibinn.run.results import Intervals, OodIntervals, from_json, read_results
 
 ROOT = Path(__file__).parent.parent
@@ -172,9 +172,9 @@ def test_the_advice_follows_from_the_numbers():
     assert several.error > numbers(resnet, ERROR).low  # open by the intervals
     mean = gap(mean_auroc("combined"), mean_auroc(score))
     assert mean.low < 0 < mean.high  # mean AUROC is the same within the intervals
-    assert gap(auroc("rotation", "combined"), auroc("rotation", score)).low > 0
-    assert max(numbers(resnet, auroc("noise", one)).mean for one in claims.FEATURES) < 70
-    assert numbers(ibinn, auroc("noise", "combined")).low > 85
+    assert gap(ood_auroc("rotation", "combined"), ood_auroc("rotation", score)).low > 0
+    assert max(numbers(resnet, ood_auroc("noise", one)).mean for one in claims.FEATURES) < 70
+    assert numbers(ibinn, ood_auroc("noise", "combined")).low > 85
     calibration = gap(GEO_MEAN)
     assert calibration.low < 0 < calibration.high  # cannot be separated
     before, after = (numbers(resnet, error).mean for error in (GEO_MEAN, rescaled(GEO_MEAN)))
@@ -182,7 +182,7 @@ def test_the_advice_follows_from_the_numbers():
     assert (len(ibinn), several.n_members) == (3, 3)
     for name in ("inverted", "quickdraw"):  # each is more confident there, but flags all
         assert all(run.intervals.ood[name].entropy_increase[1] < 0 for run in ibinn)
-        assert numbers(ibinn, auroc(name, "combined")).low > 99
+        assert numbers(ibinn, ood_auroc(name, "combined")).low > 99
         assert min(run.ood[name].detected_at_alpha["combined"] for run in ibinn) > 99.9
     assert all(numbers(some, mean_auroc("entropy")).mean < 80 for some in (ibinn, resnet))
     density = of(runs, "ibinn", 0.0)
@@ -202,7 +202,7 @@ def test_the_advice_on_photographs_follows_from_the_numbers():
 
     def areas(name):
         """How far each score of the ResNet is from combined."""
-        area = partial(auroc, name)
+        area = partial(ood_auroc, name)
         return {score: gap(area("combined"), area(score)) for score in claims.FEATURES}
 
     errors = claims.ratio(estimate([resnet], ERROR), estimate([ibinn], ERROR))
@@ -211,8 +211,8 @@ def test_the_advice_on_photographs_follows_from_the_numbers():
         assert all(area.high < 0 for area in areas(name).values())
     assert max(resnet.ood["noise"].auroc[score] for score in claims.FEATURES) < 55
     assert areas("imagenet")["entropy"].low > 0
-    assert estimate([ibinn], auroc("jpeg", "combined")).low > 60  # the compression is noticed
-    assert estimate([resnet], auroc("jpeg", "entropy")).low > 55
+    assert estimate([ibinn], ood_auroc("jpeg", "combined")).low > 60  # the compression is noticed
+    assert estimate([resnet], ood_auroc("jpeg", "entropy")).low > 55
 
     def flagged(name):
         """The share that combined flags, over the largest of a score of the ResNet."""

@@ -48,14 +48,14 @@ FDR = 0.1
 N_DRAWS = 4  # of the noise, for bits/dim
 
 
-class Mean(NamedTuple):
+class BootstrapMean(NamedTuple):
     """The mean of one number per input, None if it is not finite, and its bootstrap interval."""
 
     value: float | None
     interval: Interval | None
 
 
-ABSENT = Mean(None, None)
+ABSENT = BootstrapMean(None, None)
 
 
 @dataclass(frozen=True)
@@ -316,21 +316,22 @@ def flags(p_values: Mapping[str, Floats]) -> dict[str, Floats]:
     return {name: 100 * (p <= ALPHA).astype(np.float64) for name, p in p_values.items()}
 
 
-def bootstrapped_means(*groups: Mapping[str, Floats]) -> list[dict[str, Mean]]:
+def bootstrapped_means(*groups: Mapping[str, Floats]) -> list[dict[str, BootstrapMean]]:
     """The mean of each (N,) array of each group, with its interval; one resampling serves all."""
     matrix = np.stack([values for group in groups for values in group.values()], axis=1)
     sums = resampled_sums(matrix, seed=0) / len(matrix)
     means = (
-        Mean(finite_or_none(mean), finite_interval(sums[:, i])) for i, mean in enumerate(matrix.mean(0))
+        BootstrapMean(finite_or_none(mean), finite_interval(sums[:, i]))
+        for i, mean in enumerate(matrix.mean(0))
     )
     return [{name: next(means) for name in group} for group in groups]
 
 
-def values_of(means: Mapping[str, Mean]) -> dict[str, float | None]:
+def values_of(means: Mapping[str, BootstrapMean]) -> dict[str, float | None]:
     return {name: mean.value for name, mean in means.items()}
 
 
-def intervals_of(means: Mapping[str, Mean]) -> dict[str, Interval]:
+def intervals_of(means: Mapping[str, BootstrapMean]) -> dict[str, Interval]:
     return {name: mean.interval for name, mean in means.items() if mean.interval is not None}
 
 
@@ -396,7 +397,7 @@ def rescale(log_q_y: Floats, y: Labels, temperature: float) -> tuple[Rescaled, R
     )
 
 
-def alarms_by_class(run: Run, output: Output[Floats]) -> dict[str, Mean]:
+def alarms_by_class(run: Run, output: Output[Floats]) -> dict[str, BootstrapMean]:
     """Share of the test inputs predicted as each class with p <= alpha among the calibration inputs of that class.
 
     `ABSENT` if no test input is predicted as the class, or too few calibration inputs for any p <= alpha.

@@ -187,14 +187,14 @@ def draw_roc(results: Results, arrays: Arrays, score: str) -> Figure:
 # --- training ----------------------------------------------------------------------------------------
 
 
-Line = Mapping[str, Any]  # a line of history.jsonl
+HistoryLine = Mapping[str, Any]  # a line of history.jsonl
 
 
-def on_validation(name: str) -> Callable[[Line], float | None]:
+def on_validation(name: str) -> Callable[[HistoryLine], float | None]:
     return lambda line: line.get("validation", {}).get(name)
 
 
-PANELS: dict[str, dict[str, Callable[[Line], float | None]]] = {
+PANELS: dict[str, dict[str, Callable[[HistoryLine], float | None]]] = {
     "loss $\\mathcal{L}_X$ (nats per dimension)": {
         "training": lambda line: line.get("loss_x"),
         "validation": on_validation("loss_x"),
@@ -209,7 +209,7 @@ PANELS: dict[str, dict[str, Callable[[Line], float | None]]] = {
 LOOKS = {"training": (FAINT, "o"), "validation": (COLOURS[0], "s")}
 
 
-def draw_training(history: Sequence[Line]) -> Figure:
+def draw_training(history: Sequence[HistoryLine]) -> Figure:
     """Losses, validation error and bits/dim against the epoch; a panel for each that was recorded."""
     epochs = floats(line["epoch"] for line in history)
     panels: list[tuple[str, dict[str, Floats]]] = []

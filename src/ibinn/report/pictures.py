@@ -85,7 +85,7 @@ def draw_samples(samples: NDArray[Any], classes: Sequence[str], levels: int) -> 
 def draw_sample_sets(
     sets: Mapping[str, NDArray[Any] | None], classes: Sequence[str], levels: int
 ) -> Figure:
-    """Samples (K, n, H, W, C) of several models side by side, titled by their keys; None for a model without samples.
+    """Samples (K, n, H, W, C) of several models side by side, titled by their keys; None: a model without samples.
 
     Only the first 25 classes, and as many samples per row as fit on a page.
     """

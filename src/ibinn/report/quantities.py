@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -39,58 +40,38 @@ class Quantity:
         return value if value is not None and math.isfinite(value) else None
 
 
+def calibration_error(name: str, label: str) -> Quantity:
+    return Quantity(
+        f"calibration.{name}",
+        label,
+        "%",
+        lambda r: getattr(r.calibration, name),
+        lambda i: i.calibration.get(name),
+    )
+
+
+density = partial(Quantity, about_classes=False)
 ERROR = Quantity("error", "error", "%", lambda r: r.error, lambda i: i.error)
 NLL_Y = Quantity("nll_y", "−log q(y|x)", "nats", lambda r: r.nll_y, lambda i: i.nll_y)
-BITS = Quantity(
-    "bits_per_dim",
-    "bits/dim",
-    "",
-    lambda r: r.bits_per_dim,
-    lambda i: i.bits_per_dim,
-    about_classes=False,
-)
-PAPER_BITS = Quantity(
+BITS = density("bits_per_dim", "bits/dim", "", lambda r: r.bits_per_dim, lambda i: i.bits_per_dim)
+PAPER_BITS = density(
     "bits_per_dim_paper_convention",
     "bits/dim (paper's convention)",
     "",
     lambda r: r.bits_per_dim_paper_convention,
     lambda i: i.bits_per_dim_paper_convention,
-    about_classes=False,
 )
-LOSS_X = Quantity(
-    "loss_x",
-    r"$\mathcal{L}_X$",
-    "nats/dim",
-    lambda r: r.loss_x,
-    lambda i: i.loss_x,
-    about_classes=False,
-)
-CI_XZ = Quantity(
+LOSS_X = density("loss_x", r"$\mathcal{L}_X$", "nats/dim", lambda r: r.loss_x, lambda i: i.loss_x)
+CI_XZ = density(
     "information.ci_xz",
     "CI(X, Z)",
     "nats",
     lambda r: r.information.ci_xz,
     lambda i: i.information.get("ci_xz"),
     higher_is_better=None,
-    about_classes=False,
 )
-GEO_MEAN = Quantity(
-    "calibration.geo_mean",
-    "calibration geo. mean",
-    "%",
-    lambda r: r.calibration.geo_mean,
-    lambda i: i.calibration.get("geo_mean"),
-)
-ECE = Quantity(
-    "calibration.ece", "ECE", "%", lambda r: r.calibration.ece, lambda i: i.calibration.get("ece")
-)
-MCE = Quantity(
-    "calibration.mce", "MCE", "%", lambda r: r.calibration.mce, lambda i: i.calibration.get("mce")
-)
-ICE = Quantity(
-    "calibration.ice", "ICE", "%", lambda r: r.calibration.ice, lambda i: i.calibration.get("ice")
-)
-CALIBRATION = (GEO_MEAN, ECE, MCE, ICE)  # in the order of the paper's tables
+GEO_MEAN = calibration_error("geo_mean", "calibration geo. mean")
+ECE, MCE, ICE = (calibration_error(name, name.upper()) for name in ("ece", "mce", "ice"))
 
 
 def entropy_increase(ood_set: str) -> Quantity:
@@ -105,7 +86,7 @@ def entropy_increase(ood_set: str) -> Quantity:
     )
 
 
-def auroc(ood_set: str, score: str) -> Quantity:
+def ood_auroc(ood_set: str, score: str) -> Quantity:
     """The AUROC of a score between an OoD set and the test set."""
     return Quantity(
         f"ood.{ood_set}.auroc.{score}",

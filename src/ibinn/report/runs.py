@@ -19,7 +19,7 @@ from ibinn.data.known import KNOWN
 from ibinn.report.figures import draw_calibration, draw_roc, draw_score_histograms, draw_training
 from ibinn.report.page import render_page
 from ibinn.report.pictures import draw_interpolations, draw_sample_sets, draw_samples, draw_trajectory
-from ibinn.report.style import STYLE, encoded
+from ibinn.report.style import STYLE, png_and_pdf
 from ibinn.report.sweeps import draw_gamma_full, draw_gamma_panels, draw_latents, draw_sigma
 from ibinn.report.tables import (
     Setup,
@@ -97,7 +97,7 @@ def rendered(name: str, draw: Callable[[], Figure]) -> dict[str, bytes]:
     with rc_context(STYLE), warnings.catch_warnings():
         # A class name in a script that the font lacks is drawn as boxes.
         warnings.filterwarnings("ignore", "Glyph .* missing")
-        return {f"{name}.{suffix}": content for suffix, content in encoded(draw()).items()}
+        return {f"{name}.{suffix}": content for suffix, content in png_and_pdf(draw()).items()}
 
 
 def write_figures(folder: Path, names: Sequence[str], files: Mapping[str, bytes]) -> None:

@@ -53,11 +53,11 @@ Arrays = Mapping[str, NDArray[Any]]
 def save_figure(figure: Figure, stem: Path) -> None:
     """Write stem.png and stem.pdf atomically."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    for suffix, content in encoded(figure).items():
+    for suffix, content in png_and_pdf(figure).items():
         write_whole(stem.with_name(f"{stem.name}.{suffix}"), content)
 
 
-def encoded(figure: Figure) -> dict[str, bytes]:
+def png_and_pdf(figure: Figure) -> dict[str, bytes]:
     """The figure as the contents of a PNG and of a PDF file, by suffix."""
     files = {}
     with rc_context(STYLE):

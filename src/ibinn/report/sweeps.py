@@ -22,8 +22,8 @@ from ibinn.report.quantities import (
     MCE,
     NLL_Y,
     Quantity,
-    auroc,
     entropy_increase,
+    ood_auroc,
 )
 from ibinn.report.style import (
     COLOURS,
@@ -117,7 +117,7 @@ def gamma_axis(runs: Sequence[Results]) -> GammaAxis:
 def draw_gamma_panels(runs: Sequence[Results], score: str = "typicality") -> Figure:
     """The paper's figure 5: five numbers against gamma, IB-INN solid and VIB dotted, means over seeds."""
     sets = ood_sets(runs)
-    areas = [(auroc(name, score), look) for name, look in sets.items()]
+    areas = [(ood_auroc(name, score), look) for name, look in sets.items()]
     increases = [(entropy_increase(name), look) for name, look in sets.items()]
     panels = [
         *map(panel_of, (ERROR, BITS)),
@@ -142,7 +142,7 @@ def draw_gamma_full(runs: Sequence[Results], score: str = "typicality") -> Figur
             Panel(f"{plain(name)} ↑", [(entropy_increase(name), look)]) for name, look in sets.items()
         ],
         f"AUROC (%), {score}": [
-            Panel(f"{plain(name)} ↑", [(auroc(name, score), look)], chance=50)
+            Panel(f"{plain(name)} ↑", [(ood_auroc(name, score), look)], chance=50)
             for name, look in sets.items()
         ],
     }

@@ -20,15 +20,18 @@ from ibinn.report import paper as printed
 from ibinn.report.paper import DISCRIMINATIVE, GENERATIVE, IB_INN, NLL, NLL_FIXED, ONLY_X, ONLY_Y, PRINTED
 from ibinn.report.quantities import (
     BITS,
-    CALIBRATION,
+    ECE,
     ERROR,
+    GEO_MEAN,
+    ICE,
+    MCE,
     PAPER_BITS,
     Quantity,
-    auroc,
     average,
     decimal,
     entropy_increase,
     mean_if_all,
+    ood_auroc,
     shortest,
 )
 from ibinn.report.text import CONTROLS
@@ -167,14 +170,14 @@ def paper_first(name: str) -> tuple[int, str]:
 def make_columns(sets: Sequence[str], score: str) -> tuple[Column, ...]:
     calibration = [
         Column(q, q.heading, "calibration error (%)", q.label.removeprefix("calibration "))
-        for q in CALIBRATION
+        for q in (GEO_MEAN, ECE, MCE, ICE)
     ]
     return (
         Column(ERROR, ERROR.heading),
         Column(BITS, BITS.heading),
         *calibration,
         *ood_columns(sets, entropy_increase, "OoD entropy increase (nats)"),
-        *ood_columns(sets, lambda name: auroc(name, score), f"OoD AUROC of {score} (%)"),
+        *ood_columns(sets, lambda name: ood_auroc(name, score), f"OoD AUROC of {score} (%)"),
     )
 
 
