@@ -46,6 +46,7 @@ from ibinn.run.trained import Run, RunError
 
 FDR = 0.1
 N_DRAWS = 4  # of the noise, for bits/dim
+DENSITIES = ("loss_x", "bits_per_dim", "bits_per_dim_paper_convention")
 
 
 class BootstrapMean(NamedTuple):
@@ -238,9 +239,10 @@ def on_test(run: Run, test: Part, seen: OnTestSet) -> Results:
         seen.densities,
         {"ci_yz": entropy_of_shares(y) - nll_y},
     )
-    names = ("loss_x", "bits_per_dim", "bits_per_dim_paper_convention", "ci_xz")
-    means = dict.fromkeys(names, ABSENT) | classes | density | about_y
-    information = {name: means[name] for name in ("ci_xz", "ci_yz")}
+    information = {"ci_xz": density.pop("ci_xz", ABSENT), **about_y}
+    means = dict.fromkeys(DENSITIES, ABSENT) | classes | density
+    error = means.pop("error")
+    assert error.value is not None  # missing answers count as errors
     answered = ~np.isnan(output.log_q_y).any(1)
     calibration, calibration_intervals = calibrated(np.exp(output.log_q_y[answered]), y[answered])
     rescaled, rescaled_intervals = rescale(output.log_q_y[answered], y[answered], seen.temperature)
@@ -248,8 +250,6 @@ def on_test(run: Run, test: Part, seen: OnTestSet) -> Results:
     warn_if_coarse(len(run.reference.calibration_class), ALPHA)
     facts, config, preprocess = run.facts, run.config, run.pipeline.preprocess
     images = preprocess if isinstance(preprocess, ImagePreprocess) else None
-    error = means["error"].value
-    assert error is not None  # missing answers count as errors
     return Results(
         method=config.method,
         gamma=gamma_of(run),
@@ -268,13 +268,8 @@ def on_test(run: Run, test: Part, seen: OnTestSet) -> Results:
         converged=facts["converged"],
         noise=images.noise if images else None,
         sigma=images.sigma if images and images.noise != "uniform" else None,
-        error=error,
-        nll_y=means["nll_y"].value,
-        brier=means["brier"].value,
-        entropy=means["entropy"].value,
-        loss_x=means["loss_x"].value,
-        bits_per_dim=means["bits_per_dim"].value,
-        bits_per_dim_paper_convention=means["bits_per_dim_paper_convention"].value,
+        error=error.value,
+        **values_of(means),
         n_draws=draws_of(run),
         n_without_answer=int((~answered).sum()),
         calibration=calibration,
@@ -288,18 +283,14 @@ def on_test(run: Run, test: Part, seen: OnTestSet) -> Results:
         information=Information(**values_of(information)),
         throughput=seen.throughput,
         intervals=Intervals(
-            error=means["error"].interval,
-            nll_y=means["nll_y"].interval,
-            brier=means["brier"].interval,
-            entropy=means["entropy"].interval,
-            loss_x=means["loss_x"].interval,
-            bits_per_dim=means["bits_per_dim"].interval,
-            bits_per_dim_paper_convention=means["bits_per_dim_paper_convention"].interval,
+            error=error.interval,
+            **{name: mean.interval for name, mean in means.items()},
             information=intervals_of(information),
             calibration=calibration_intervals,
             scaled=rescaled_intervals,
             false_alarm_rate=intervals_of(alarms),
             false_alarm_rate_by_class=intervals_of(by_class),
+            ood={},
         ),
     )
 

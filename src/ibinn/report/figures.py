@@ -1,7 +1,7 @@
 """One run's numbers -> Figure: calibration, scores, ROC curves, training. Nothing is read or computed here."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -187,35 +187,25 @@ def draw_roc(results: Results, arrays: Arrays, score: str) -> Figure:
 # --- training ----------------------------------------------------------------------------------------
 
 
-HistoryLine = Mapping[str, Any]  # a line of history.jsonl
-
-
-def on_validation(name: str) -> Callable[[HistoryLine], float | None]:
-    return lambda line: line.get("validation", {}).get(name)
-
-
-PANELS: dict[str, dict[str, Callable[[HistoryLine], float | None]]] = {
-    "loss $\\mathcal{L}_X$ (nats per dimension)": {
-        "training": lambda line: line.get("loss_x"),
-        "validation": on_validation("loss_x"),
-    },
-    "loss $\\mathcal{L}_Y$ (nats)": {
-        "training": lambda line: line.get("loss_y"),
-        "validation": on_validation("loss_y"),
-    },
-    "error (%)": {"validation": on_validation("error")},
-    "bits/dim": {"validation": on_validation("bits_per_dim")},
+TRAINING_PANELS = {
+    "loss_x": "loss $\\mathcal{L}_X$ (nats per dimension)",
+    "loss_y": "loss $\\mathcal{L}_Y$ (nats)",
+    "error": "error (%)",
+    "bits_per_dim": "bits/dim",
 }
 LOOKS = {"training": (FAINT, "o"), "validation": (COLOURS[0], "s")}
 
 
-def draw_training(history: Sequence[HistoryLine]) -> Figure:
-    """Losses, validation error and bits/dim against the epoch; a panel for each that was recorded."""
+def draw_training(history: Sequence[Mapping[str, Any]]) -> Figure:
+    """Losses, validation error and bits/dim against the epoch; a panel for each that history.jsonl has."""
     epochs = floats(line["epoch"] for line in history)
     panels: list[tuple[str, dict[str, Floats]]] = []
-    for title, curves in PANELS.items():
-        lines = {name: floats(map(value, history)) for name, value in curves.items()}
-        if any(np.isfinite(values).any() for values in lines.values()):
+    for name, title in TRAINING_PANELS.items():
+        lines = {
+            "training": floats(line.get(name) for line in history),
+            "validation": floats(line.get("validation", {}).get(name) for line in history),
+        }
+        if lines := {label: values for label, values in lines.items() if np.isfinite(values).any()}:
             panels.append((title, lines))
     if not panels:
         raise ValueError("history holds no losses; train for at least one epoch")
