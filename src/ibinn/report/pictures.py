@@ -46,9 +46,26 @@ class Grid(NamedTuple):
 
 
 def draw_contact_sheet(sheets: Mapping[str, NDArray[Any]], columns: int = 8, levels: int = 256) -> Figure:
-    """The paper's figure of OoD examples: a titled block of images for each set, two blocks side by side.
+    """Draw blocks of images, two side by side, as in the paper's figure of OoD examples.
 
-    Each set is (n, H, W, C) with C = 1 or 3 and values 0 to levels - 1, drawn `columns` to a row.
+    Parameters
+    ----------
+    sheets : mapping of str to (n, H, W, C)
+        The images of each block by its title, C = 1 or 3, with values from 0 to levels - 1.
+    columns : int
+        Number of images per row.
+    levels : int
+        Number of grey levels.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> sheets = {"test": np.zeros((16, 8, 8, 1)), "inverted": np.full((16, 8, 8, 1), 255)}
+    >>> len(draw_contact_sheet(sheets).axes)
+    2
     """
     if not sheets:
         raise ValueError("sheets is empty; give at least one set of images to draw")
@@ -67,9 +84,28 @@ def draw_contact_sheet(sheets: Mapping[str, NDArray[Any]], columns: int = 8, lev
 
 
 def draw_samples(samples: NDArray[Any], classes: Sequence[str], levels: int) -> Figure:
-    """Samples (K, n, H, W, C) in a row for each class; as many of the n as fit on a page.
+    """Draw samples in a row for each class, as many of them as fit on a page.
 
     More than 25 classes are split into several columns of rows.
+
+    Parameters
+    ----------
+    samples : (K, n, H, W, C)
+        n images of each class, C = 1 or 3, with values from 0 to levels - 1.
+    classes : sequence of str
+        The K class names.
+    levels : int
+        Number of grey levels.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> figure = draw_samples(np.zeros((2, 5, 8, 8, 1)), ["cat", "dog"], levels=256)
+    >>> [text.get_text() for text in figure.axes[0].texts]
+    ['cat', 'dog']
     """
     check_samples("samples", samples, classes)
     parts = -(-len(classes) // MOST_ROWS)

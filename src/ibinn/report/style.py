@@ -51,7 +51,23 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def save_figure(figure: Figure, stem: Path) -> None:
-    """Write stem.png and stem.pdf atomically."""
+    """Write a figure as PNG and PDF, atomically.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        The figure.
+    stem : Path
+        The path without suffix; missing folders are created.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     save_figure(Figure(), Path(folder, "empty"))
+    ...     sorted(path.name for path in Path(folder).iterdir())
+    ['empty.pdf', 'empty.png']
+    """
     stem.parent.mkdir(parents=True, exist_ok=True)
     for suffix, content in png_and_pdf(figure).items():
         write_whole(stem.with_name(f"{stem.name}.{suffix}"), content)

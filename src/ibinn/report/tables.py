@@ -220,7 +220,13 @@ def labels_of(setups: Iterable[Setup]) -> dict[Setup, str]:
 
 
 def label_of(method: str, gamma: float | None) -> str:
-    """As in the paper: gamma, or the one term of the loss that is left."""
+    """The label of a row as in the paper: gamma, or the one term of the loss that is left.
+
+    Examples
+    --------
+    >>> label_of("ibinn", 1.0), label_of("ibinn", math.inf), label_of("resnet", None)
+    ('γ = 1', 'only L_Y (γ → ∞)', 'ResNet')
+    """
     if method == "ibinn" and gamma in (0, math.inf):
         return ONLY_X if gamma == 0 else ONLY_Y
     return ROWS[method][1].format("γ → ∞" if gamma == math.inf else f"γ = {shortest(gamma or 0.0)}")
@@ -370,7 +376,13 @@ def cell_text(table: Table, row: TableRow, column: Column, bold: str) -> tuple[s
 
 
 def markdown(text: str) -> str:
-    """Text that no Markdown reader takes for markup: one line, no bare pipe, no emphasis."""
+    r"""Text escaped for Markdown: one line, no bare pipe, no emphasis.
+
+    Examples
+    --------
+    >>> print(markdown("a|b *c*"))
+    a\|b \*c\*
+    """
     text = re.sub(r"([\\|*`<>\[\]&~$])", r"\\\1", " ".join(text.split()))
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # between letters it is none
 
@@ -459,7 +471,13 @@ SPECIAL = {character: f"\\{character}" for character in "_&%#{}"} | {
 
 
 def latex(text: str) -> str:
-    """Text that pdfLaTeX sets as it stands; L_X as the loss, characters that its fonts lack as U+ and a number."""
+    r"""Text escaped for pdfLaTeX; L_X as the loss, characters that its fonts lack as U+ and a number.
+
+    Examples
+    --------
+    >>> print(latex("only L_X (γ = 0), 5 %"))
+    only $\mathcal{L}_X$ ($\gamma$ = 0), 5 \%
+    """
     text = " ".join(unicodedata.normalize("NFC", text).split())
     return re.sub(r"\bL\\_([XY])\b", r"$\\mathcal{L}_\1$", "".join(map(latex_character, text)))
 
