@@ -56,7 +56,7 @@ def ood_keys(measure: str) -> tuple[str, ...]:
     return (f"average.{measure}", *(f"ood.{name}.{measure}" for name in SETS))
 
 
-KEYS = (
+COLUMN_KEYS = (
     ("error", "bits_per_dim_paper_convention"),
     ("calibration.geo_mean", "calibration.ece", "calibration.mce", "calibration.ice"),
     ood_keys("entropy_increase"),
@@ -64,7 +64,7 @@ KEYS = (
 )
 
 
-def parsed(text: str) -> tuple[PrintedRow, ...]:
+def printed_rows(text: str) -> tuple[PrintedRow, ...]:
     rows, group = [], ""
     for line in text.strip().splitlines():
         label, *blocks = line.split("|")
@@ -72,11 +72,11 @@ def parsed(text: str) -> tuple[PrintedRow, ...]:
             group = label
             continue
         cells: dict[str, float] = {}
-        for keys, block in zip(KEYS, blocks, strict=True):
+        for keys, block in zip(COLUMN_KEYS, blocks, strict=True):
             numbers = dict(zip(keys, block.split(), strict=block.strip() != "--"))
             cells |= {key: float(number) for key, number in numbers.items() if number != "--"}
         rows.append(PrintedRow(group, label, cells))
     return tuple(rows)
 
 
-PRINTED = {"cifar10": parsed(CIFAR10), "cifar100": parsed(CIFAR100)}
+PRINTED = {"cifar10": printed_rows(CIFAR10), "cifar100": printed_rows(CIFAR100)}

@@ -50,19 +50,19 @@ def calibration_error(name: str, label: str) -> Quantity:
     )
 
 
-density = partial(Quantity, about_classes=False)
+about_density = partial(Quantity, about_classes=False)
 ERROR = Quantity("error", "error", "%", lambda r: r.error, lambda i: i.error)
 NLL_Y = Quantity("nll_y", "−log q(y|x)", "nats", lambda r: r.nll_y, lambda i: i.nll_y)
-BITS = density("bits_per_dim", "bits/dim", "", lambda r: r.bits_per_dim, lambda i: i.bits_per_dim)
-PAPER_BITS = density(
+BITS = about_density("bits_per_dim", "bits/dim", "", lambda r: r.bits_per_dim, lambda i: i.bits_per_dim)
+PAPER_BITS = about_density(
     "bits_per_dim_paper_convention",
     "bits/dim (paper's convention)",
     "",
     lambda r: r.bits_per_dim_paper_convention,
     lambda i: i.bits_per_dim_paper_convention,
 )
-LOSS_X = density("loss_x", r"$\mathcal{L}_X$", "nats/dim", lambda r: r.loss_x, lambda i: i.loss_x)
-CI_XZ = density(
+LOSS_X = about_density("loss_x", r"$\mathcal{L}_X$", "nats/dim", lambda r: r.loss_x, lambda i: i.loss_x)
+CI_XZ = about_density(
     "information.ci_xz",
     "CI(X, Z)",
     "nats",
