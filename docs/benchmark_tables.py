@@ -1,4 +1,4 @@
-"""Puts the tables of benchmarks/results into the pages that have a place for them.
+"""Fills the tables of benchmarks/results into the pages that have a place for them.
 
 python docs/benchmark_tables.py
 """
@@ -27,11 +27,11 @@ def rivals(result: dict[str, Any]) -> str:
         rows = [r for r in result["rows"] if r["network"] == network]
         names = list(dict.fromkeys(r["name"] for r in rows))
         table = [["work", "threads", *names]]
-        for work, told in WORK.items():
+        for work, label in WORK.items():
             for threads in (2, 1):
                 found = {r["name"]: r for r in rows if r["work"] == work and r["threads"] == threads}
                 cells = [cell(found.get(name), work) for name in names]
-                table.append([told, str(threads), *cells])
+                table.append([label, str(threads), *cells])
         parts.append(f"{title[0].upper()}{title[1:]}:\n\n{markdown(table)}")
     return "\n\n".join(parts)
 
@@ -84,10 +84,9 @@ def classifiers(result: dict[str, Any]) -> str:
                 table.append([r["name"], f"{r['error']:.2f}", loss, ece, f"{r['fit_seconds']:.2f}"])
         parts.append(markdown(table))
     left = result["left_out_class"]
-    parts.append(
-        f"Wine with one class left out of training, means over the fits: AUROC {left['auroc']:.1f} %, p ≤ 0.05 "
-        f"for {left['detected']:.0f} % of that class and {left['false_alarms']:.1f} % of the others."
-    )
+    heads = ["wine, one class left out of training", "AUROC, %", "p ≤ 0.05 in that class, %"]
+    numbers = [f"{left['auroc']:.1f}", f"{left['detected']:.0f}", f"{left['false_alarms']:.1f}"]
+    parts.append(markdown([[*heads, "p ≤ 0.05 in the others, %"], ["mean over the fits", *numbers]]))
     return "\n\n".join(parts)
 
 
@@ -122,7 +121,7 @@ def arithmetic(result: dict[str, Any]) -> str:
 
 
 def hours(result: dict[str, Any]) -> str:
-    """Of the paper's runs on CIFAR, from what a step needs and what a GPU is taken to do."""
+    """Of the paper's runs on CIFAR, from the work of a step and the assumed speed of a GPU."""
     row = next(r for r in result["rows"] if r["network"] == "paper")
     rivals = json.loads((RESULTS / "rivals.json").read_text())["rows"]
     wanted = {"network": "paper", "name": "ibinn", "work": "train", "threads": 2}
@@ -131,21 +130,21 @@ def hours(result: dict[str, Any]) -> str:
     by_cores = n_images / speed / 3600
     by_arithmetic = n_images * row["training_gflop"] / FLOPS * 1e9 / 3600
     by_calls = n_steps * row["calls"] * SECONDS_A_CALL / 3600
-    told = {
+    estimates = {
         f"two cores, at the {speed:.0f} images a second of [performance.md](performance.md)": by_cores,
         f"a GPU's arithmetic, taken to reach {FLOPS / 1e12:g} TFLOP/s": by_arithmetic,
         f"a GPU's calls, taken to need {1e6 * SECONDS_A_CALL:g} µs each": by_calls,
         "eight GPUs, each with runs of its own": max(by_arithmetic, by_calls) / 8,
     }
     table = [["hours", "one run", *(f"{name}, {n} runs" for name, n in RUNS.items())]]
-    for what, each in told.items():
+    for what, each in estimates.items():
         one = "" if what.startswith("eight") else f"{each:.1f}"
         table.append([what, one, *(f"{each * n:.0f}" for n in RUNS.values())])
     return markdown(table)
 
 
 def imagenet(result: dict[str, Any]) -> str:
-    """What one GPU of eight does in a second, and needs."""
+    """Speed and memory of one of eight GPUs."""
     n_images, batch, epochs, n = 1_281_167, 128, 90, 8
     table = [["", *(f"{r['shape'][1]} x {r['shape'][2]} pixels" for r in large(result))]]
     rows: dict[str, list[str]] = {}
@@ -176,9 +175,9 @@ def explorer(result: dict[str, Any]) -> str:
     table = [["", *(f"`{r['name']}`" for r in rows)]]
     table.append(["start to first picture", *(f"{r['first_picture_s']:.1f} s" for r in rows)])
     table += [[what, *(f"{r['ms'][what]:.0f} ms" for r in rows)] for what in rows[0]["ms"]]
-    told = [f"{r['frame_ms']:.1f} ms, of 100 frames 95 within {r['frame_p95_ms']:.1f}" for r in rows]
+    frames = [f"{r['frame_ms']:.1f} ms, of 100 frames 95 within {r['frame_p95_ms']:.1f}" for r in rows]
     points = " and ".join(f"{r['n_points']:,}" for r in rows)
-    return markdown([*table, [f"a frame of the map, {points} points", *told]])
+    return markdown([*table, [f"a frame of the map, {points} points", *frames]])
 
 
 PAGES: dict[str, tuple[Callable[[dict[str, Any]], str], ...]] = {
@@ -194,8 +193,8 @@ def filled(page: Path, tables: Iterable[Callable[[dict[str, Any]], str]]) -> str
     text = page.read_text()
     for table in tables:
         path = RESULTS / f"{SOURCES.get(table.__name__, table.__name__)}.json"
-        told = table(json.loads(path.read_text())) if path.exists() else "Not measured yet."
-        text = put(text, table.__name__, told)
+        content = table(json.loads(path.read_text())) if path.exists() else "Not measured yet."
+        text = put(text, table.__name__, content)
     return text
 
 

@@ -1,8 +1,8 @@
-"""Pictures of the explorer's page, desktop and phone, light and dark, whole and panel by panel.
+"""Screenshots of the explorer: desktop and phone, light and dark, the whole page and each panel.
 
 python docs/screenshots.py RUN FOLDER
 
-Needs chromium and chromedriver. The two in the README are explorer.png and explorer-phone-dark.png of the run of
+Needs chromium and chromedriver. The README shows explorer.png and explorer-phone-dark.png of the run of
 `ibinn demo`.
 """
 
@@ -53,7 +53,7 @@ def take(page: webdriver.Chrome, address: str, folder: Path, size: str, scheme: 
     WebDriverWait(page, 300).until(lambda _: page.execute_script(whole))
     name = f"explorer{size}{'' if scheme == 'light' else '-dark'}"
     page.execute_script("document.getElementById('evidence')?.click()")
-    for panel in PANELS:  # they load when they come into view
+    for panel in PANELS:  # panels load when they come into view
         page.execute_script(f"document.getElementById('{panel}').scrollIntoView()")
         time.sleep(0.6)
     slide = "const s = document.getElementById('drift-amount'); s.value = 8; s.dispatchEvent(new Event('input'))"

@@ -1,6 +1,6 @@
-"""Puts what the tutorials print and draw into docs/tutorials.md: python docs/tutorial_output.py
+"""Fills the output and figures of the tutorials into docs/tutorials.md: python docs/tutorial_output.py
 
-A minute or two on two cores.
+Takes a minute or two on two cores.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""How far the numbers of `ibinn demo` move with the processor and its threads: the demo again, in several ways.
+"""How much the numbers of `ibinn demo` depend on the processor and its threads: the demo run in several ways.
 
 python experiments/elsewhere.py
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ibinn.run import RESULTS
+from ibinn.run.results import read_results, to_json
 
 OUT = Path(__file__).parent.parent / "results" / "digits-elsewhere.json"
 OLDER = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
@@ -25,18 +25,17 @@ WAYS: dict[str, tuple[dict[str, str], Sequence[str]]] = {  # environment and opt
 
 
 def demo(environment: dict[str, str], options: Sequence[str]) -> dict[str, Any]:
-    """results.json of the demo, without its intervals."""
+    """The results of the demo, without intervals."""
     with tempfile.TemporaryDirectory() as place:
         command = [sys.executable, "-m", "ibinn.cli", "demo", "--out", f"{place}/run", *options]
         subprocess.run(command, check=True, env=os.environ | environment)
-        numbers: dict[str, Any] = json.loads(Path(place, "run", RESULTS).read_text())
-    del numbers["intervals"]
-    return numbers
+        numbers = to_json(read_results(Path(place, "run")))
+    return {name: value for name, value in numbers.items() if name != "intervals"}
 
 
 def main() -> None:
-    told = {name: demo(*way) for name, way in WAYS.items()}
-    OUT.write_text(json.dumps(told, indent=1) + "\n")
+    numbers = {name: demo(*way) for name, way in WAYS.items()}
+    OUT.write_text(json.dumps(numbers, indent=1) + "\n")
     print(f"written to {OUT}")
 
 

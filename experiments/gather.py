@@ -1,13 +1,12 @@
-"""From the runs of `make results` to what is kept in results/: numbers, comparisons over runs, figures.
+"""From the runs of `make results` to results/: numbers, comparisons over runs, figures.
 
     python experiments/gather.py
 
 May be called at any time. Of each finished run runs/EXPERIMENT/RUN it copies config.toml, history.jsonl and
 results.json to results/EXPERIMENT/RUN. Figures of numbers are drawn from what results/ then holds, so that runs
-may come from several machines; what takes the models is made when all that it compares are in runs/.
+may come from several machines. Comparisons that need the models are made when all of them are in runs/.
 """
 
-import json
 import shutil
 import subprocess
 import sys
@@ -23,14 +22,15 @@ from ibinn.ood.sets import ood_set
 from ibinn.report.pictures import draw_contact_sheet
 from ibinn.report.runs import rendered, report
 from ibinn.run import CONFIG, HISTORY, MODEL, RESULTS
+from ibinn.run.results import read_results
 from ibinn.sweep.plan import plan, read_experiment
 
 HERE = Path(__file__).parent
-RUNS, KEPT = HERE.parent / "runs", HERE.parent / "results"
+RUNS, PUBLISHED = HERE.parent / "runs", HERE.parent / "results"
 EXPERIMENTS = ("fashion-table", "fashion-no-ramp", "fashion-gamma", "cifar10-base", "sigma-8x8")
 NUMBERS = {"fashion-gamma": ("gamma", "gamma_full"), "sigma-8x8": ("sigma",)}  # figures of `ibinn report`
-PICTURES = {"fashion-gamma": ("latent", "samples", "interpolations")}  # with the IB-INNs at hand
-SETS = ("fashion-table", "cifar10-base")  # a figure of the strange inputs
+PICTURES = {"fashion-gamma": ("latent", "samples", "interpolations")}  # if the IB-INNs are in runs/
+SETS = ("fashion-table", "cifar10-base")  # with a figure of the OoD sets
 OF_A_RUN = {  # figures that `ibinn evaluate` draws
     ("fashion-table", "fashion_mnist-ibinn-gamma1-small-seed0"): (
         "calibration",
@@ -67,35 +67,36 @@ def draw(runs: Sequence[Path], figures: Sequence[str], experiment: str) -> None:
     with tempfile.TemporaryDirectory() as drawn:
         list(report(runs, Path(drawn), paper=False, score="typicality", note=print))
         for name in figures:
-            keep(Path(drawn, "figures", f"{name}.png"), experiment)
+            publish(Path(drawn, "figures", f"{name}.png"), experiment)
 
 
-def draw_sets(experiment: str, results: Path) -> None:
-    """Test images beside the strange inputs that a run was tried on."""
-    run = json.loads(results.read_text())
-    dataset = load(run["dataset"])
+def draw_sets(experiment: str, run: Path) -> None:
+    """Test images beside the OoD sets of a run."""
+    results = read_results(run)
+    dataset, levels = load(results.dataset), results.levels
     assert dataset.test is not None
+    assert levels is not None
     inliers = np.asarray(dataset.test.x[:16])
     sheets = {"test images": inliers}
-    sheets |= {name: ood_set(name, inliers, run["levels"], n=len(inliers)) for name in run["ood"]}
-    files = rendered("sets", lambda: draw_contact_sheet(sheets, levels=run["levels"]))
-    write_atomically(KEPT / "figures" / f"{experiment}-sets.png", files["sets.png"])
+    sheets |= {name: ood_set(name, inliers, levels, n=len(inliers)) for name in results.ood}
+    files = rendered("sets", lambda: draw_contact_sheet(sheets, levels=levels))
+    write_atomically(PUBLISHED / "figures" / f"{experiment}-sets.png", files["sets.png"])
 
 
-def keep(figure: Path, prefix: str) -> None:
-    (KEPT / "figures").mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(figure, KEPT / "figures" / f"{prefix}-{figure.name}")
+def publish(figure: Path, prefix: str) -> None:
+    (PUBLISHED / "figures").mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(figure, PUBLISHED / "figures" / f"{prefix}-{figure.name}")
 
 
 def compare() -> None:
-    """What several models have to be at hand for."""
+    """Compare models, if all of them are in runs/."""
     resnets = [run for run in planned("fashion-table") if "-resnet-" in run.name]
     swept = [run for run in planned("fashion-gamma") if "-ibinn-" in run.name]
     if not all(map(is_finished, resnets)):
         return
-    call("ensemble.py", resnets, KEPT / "fashion-ensemble.json")
+    call("ensemble.py", resnets, PUBLISHED / "fashion-ensemble.json")
     if all(map(is_finished, swept)):
-        call("generation.py", [resnets[0], *swept], KEPT / "fashion-generation.json")
+        call("generation.py", [resnets[0], *swept], PUBLISHED / "fashion-generation.json")
 
 
 def call(script: str, runs: Sequence[Path], out: Path) -> None:
@@ -108,24 +109,26 @@ def main() -> None:
     for experiment in EXPERIMENTS:
         runs = planned(experiment)
         for run in filter(is_finished, runs):
-            copy(run, KEPT / experiment / run.name)
-        kept = [KEPT / experiment / run.name for run in runs]
-        if experiment in SETS and (results := kept[0] / RESULTS).is_file():
-            draw_sets(experiment, results)
-        if experiment in NUMBERS and all(map(Path.is_dir, kept)):
-            draw(kept, NUMBERS[experiment], experiment)
+            copy(run, PUBLISHED / experiment / run.name)
+        copies = [PUBLISHED / experiment / run.name for run in runs]
+        if experiment in SETS and (copies[0] / RESULTS).is_file():
+            draw_sets(experiment, copies[0])
+        if experiment in NUMBERS and all(map(Path.is_dir, copies)):
+            draw(copies, NUMBERS[experiment], experiment)
         generative = [run for run in runs if "-ibinn-" in run.name]
         if experiment in PICTURES and all(map(is_finished, generative)):
             draw(generative, PICTURES[experiment], experiment)
     for (experiment, name), figures in OF_A_RUN.items():
         if is_finished(RUNS / experiment / name):
             for figure in figures:
-                keep(RUNS / experiment / name / "figures" / f"{figure}.png", f"{experiment}-{short(name)}")
+                publish(
+                    RUNS / experiment / name / "figures" / f"{figure}.png", f"{experiment}-{short(name)}"
+                )
     if is_finished(RUNS / "demo"):
-        copy(RUNS / "demo", KEPT / "digits")
+        copy(RUNS / "demo", PUBLISHED / "digits")
     compare()
     machine = subprocess.check_output([sys.executable, HERE.parent / "benchmarks" / "machine.py"])
-    (KEPT / "machine.json").write_bytes(machine)
+    (PUBLISHED / "machine.json").write_bytes(machine)
 
 
 def short(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a model makes up, judged by a ResNet that never saw it; and where its classes lie in the latent space.
+"""The images that a model generates, judged by a ResNet's features; and where its classes lie in latent space.
 
     python experiments/generation.py JUDGE RUN RUN ... --out FILE
 
@@ -7,20 +7,18 @@ those of training images as 95 % of held-out images' are: the ResNet's nearest-n
 """
 
 import argparse
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from comparisons import Generated, Generation, write_comparison
 from torch import Tensor
 
-from ibinn._types import Array
+from ibinn._types import Array, Floats, Labels
 from ibinn.config import ALPHA
 from ibinn.data.dataset import Dataset, Part
 from ibinn.data.known import load
-from ibinn.evaluation import means_with_intervals, read_test, splits_of
+from ibinn.evaluation import bootstrapped_means, intervals_of, read_test, splits_of, values_of
 from ibinn.inference.latent import decode, encode
 from ibinn.models.classifier import GenerativeClassifier
 from ibinn.ood.features import FeatureScores, feature_scores, fit_feature_scores
@@ -37,12 +35,12 @@ class Judge:
         assert isinstance(fitted, FeatureScores), "the judge is a plain classifier"
         self.fitted = fitted
 
-    def lifelike(self, images: Array) -> NDArray[np.float64]:
+    def lifelike(self, images: Array) -> Floats:
         """1 or 0, (N,)."""
         score = {"knn": feature_scores(self.pipeline, images, self.fitted)["knn"]}
         return (self.fitted.p_values(score)["knn"] > ALPHA).astype(np.float64)
 
-    def called(self, images: Array) -> NDArray[np.int64]:
+    def predicted(self, images: Array) -> Labels:
         return self.pipeline.predict(images).log_q_y.argmax(1)
 
 
@@ -56,7 +54,7 @@ def images_of(run: Run, z: Tensor) -> Array:
     return decode(run.pipeline, z)
 
 
-def pairs(y: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def pairs(y: Labels, n: int) -> tuple[Labels, Labels]:
     """Rows of n pairs of inputs, the two of each of different classes."""
     rng = np.random.default_rng(0)
     first, second = rng.integers(len(y), size=(2, 2 * n))
@@ -65,7 +63,7 @@ def pairs(y: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 @torch.no_grad()
-def generation(run: Run, test: Part, judge: Judge) -> dict[str, Any]:
+def generation(run: Run, test: Part, judge: Judge) -> Generated:
     """Shares in percent with their intervals, and distances in the latent space."""
     model = run.pipeline.generative
     y = torch.arange(N) % len(run.class_names)
@@ -73,28 +71,25 @@ def generation(run: Run, test: Part, judge: Judge) -> dict[str, Any]:
     z = latents(run, test.x)
     first, second = pairs(test.y, N)
     middles = images_of(run, (z[first] + z[second]) / 2)
-    told, intervals = means_with_intervals(
+    [shares] = bootstrapped_means(
         {
-            "samples_lifelike": (judge.lifelike(samples), 100.0),
-            "samples_of_their_class": ((judge.called(samples) == y.numpy()).astype(np.float64), 100.0),
-            "middles_lifelike": (judge.lifelike(middles), 100.0),
+            "samples_lifelike": 100 * judge.lifelike(samples),
+            "samples_of_their_class": 100 * (judge.predicted(samples) == y.numpy()).astype(np.float64),
+            "middles_lifelike": 100 * judge.lifelike(middles),
         }
     )
-    return {
-        "gamma": run.config.gamma,
-        "method": run.config.method,
-        **told,
+    return Generated(
+        gamma=run.config.gamma,
+        method=run.config.method,
+        **values_of(shares),
         **offsets(model, z, test.y),
-        "intervals": intervals,
-    }
+        intervals=intervals_of(shares),
+    )
 
 
 @torch.no_grad()
-def offsets(model: GenerativeClassifier, z: Tensor, y: NDArray[np.int64]) -> dict[str, float]:
-    """How far the mean of a class's z lies from its mu, averaged over classes.
-
-    offset_by_chance: what that would be if z of this spread were drawn around mu; mu_apart: mean distance of two.
-    """
+def offsets(model: GenerativeClassifier, z: Tensor, y: Labels) -> dict[str, float]:
+    """The distances of `Generated`."""
     mu = model.mixture.mu.detach()
     members = [z[torch.from_numpy(np.flatnonzero(y == k))] for k in range(len(mu))]
     offset = [float((m.mean(0) - mu[k]).norm()) for k, m in enumerate(members)]
@@ -119,11 +114,10 @@ def main() -> None:
     with torch.no_grad():
         rows = {folder.name: generation(load_run(folder), test, judge) for folder in options.runs}
         real = judge.lifelike(test.x)
-    told = {"n": N, "judge": options.judge.name, "test_lifelike": 100 * float(real.mean()), "runs": rows}
-    options.out.write_text(json.dumps(told, indent=1) + "\n")
+    write_comparison(options.out, Generation(N, options.judge.name, 100 * float(real.mean()), rows))
     for name, row in rows.items():
         print(
-            f"{name}: samples {row['samples_lifelike']:.1f} %, middles {row['middles_lifelike']:.1f} % lifelike"
+            f"{name}: samples {row.samples_lifelike:.1f} %, middles {row.middles_lifelike:.1f} % lifelike"
         )
 
 

@@ -1,9 +1,12 @@
 """Figures of made-up runs: they show the numbers they are given, and survive what is missing."""
 
+import math
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from helpers.results import calibration, ood_result, results
 from matplotlib.container import ErrorbarContainer
 from matplotlib.text import Text
 from numpy.testing import assert_allclose
@@ -19,13 +22,14 @@ from ibinn.report.figures import (
 from ibinn.report.pictures import draw_interpolations, draw_sample_sets, draw_samples, draw_trajectory
 from ibinn.report.style import class_look, save_figure
 from ibinn.report.sweeps import draw_gamma_full, draw_gamma_panels, draw_latents, draw_sigma
+from ibinn.run.results import Bin, Calibration, Floor, Information
 
 EDGES = np.array([0, 1, 2, 3, 4, 5, *range(15, 96, 10), 96, 97, 98, 99, 100]) / 100
 NAMES = ["rgb_rotation", "noise", "quickdraw", "imagenet", "inverted", "flipped", "jpeg", "mnist"]
 
 
 def made_bins(over=False):
-    """Bins of a model that is somewhat too sure of itself (or very); one of them too small to be judged."""
+    """Bins of a model that is somewhat overconfident (or very); one of them too small."""
     rng = np.random.default_rng(0)
     bins = []
     for i, (low, high) in enumerate(pairwise(EDGES)):
@@ -34,59 +38,59 @@ def made_bins(over=False):
         share = centre + (0.8 if over else 0.15) * centre * (1 - centre) * (0.5 - centre) * 2
         spread = 2 * np.sqrt(share * (1 - share) / n)
         share = float(np.clip(share + 0.4 * spread * rng.standard_normal(), 0, 1))
-        ends = {"share_low": share - spread, "share_high": share + spread}
-        ends |= {"floor_low": centre - spread, "floor_high": centre + spread}
-        kept = {"share": share} | {k: float(np.clip(v, 0, 1)) for k, v in ends.items()}
-        if n <= 20:
-            kept = dict.fromkeys(kept)
-        bins.append({"low": float(low), "high": float(high), "n": n} | kept)
-    return bins
+        ends = np.clip([share - spread, share + spread, centre - spread, centre + spread], 0, 1)
+        bins.append(Bin(float(low), float(high), n, *([share, *ends] if n > 20 else [None] * 5)))
+    return tuple(bins)
 
 
-def made_results(method="ibinn", gamma=1.0, seed=0, sets=3, sigma=None, converged=True, over=False):
-    """results.json of a run, as far as figures read it, with numbers that move with gamma and sigma."""
-    rng = np.random.default_rng([seed, int(1000 * (0 if gamma == "inf" else gamma)), method == "vib"])
-    log = {0.0: -6.0, "inf": 6.0}.get(gamma) if gamma in (0.0, "inf") else float(np.log(gamma))
-    rise = 1 / (1 + np.exp(-0.6 * log))
+def made_results(method="ibinn", gamma=1.0, seed=0, sets=3, over=False, **changes):
+    """Results of a run with numbers that move with gamma and sigma."""
+    rng = np.random.default_rng([seed, int(1000 * (0 if gamma == math.inf else gamma)), method == "vib"])
+    log = {0.0: -6.0, math.inf: 6.0}[gamma] if gamma in (0.0, math.inf) else float(np.log(gamma))
+    rise, sigma = 1 / (1 + np.exp(-0.6 * log)), changes.get("sigma")
     density = method == "ibinn"
     noise = lambda scale: float(scale * rng.standard_normal())  # noqa: E731
     error = (8 if density else 7) + 14 * (1 - rise) ** 2 + noise(0.3)
     level = -3 + (0 if sigma is None else 2 * max(0, np.log10(sigma) + 2.5) ** 2 / 3)
-    calibration = {
+    errors = {
         "ece": 0.5 + 0.4 * rise,
         "mce": 4 + 6 * rise,
         "ice": 1 + 2 * rise,
         "geo_mean": 1.3 + 2.4 * rise,
     }
-    calibration = {key: value + noise(0.1) for key, value in calibration.items()}
+    errors = {key: value + noise(0.1) for key, value in errors.items()}
+    floor = {key: Floor(0.3 * value, 0.5 * value) for key, value in errors.items()}
     ood = {}
     for i, name in enumerate(NAMES[:sets]):
         auroc = {"typicality": 92 - 6 * i - 10 * rise + noise(1)} if density else {}
-        ood[name] = {
-            "n": 1000,
-            "entropy_increase": 0.1 + 0.08 * i + 0.2 * rise * (1 if i % 2 else -0.4) + noise(0.02),
-            "auroc": auroc | {"entropy": 60.0 + i},
-        }
-    return {
-        "method": method,
-        "gamma": gamma,
-        "seed": seed,
-        "converged": converged,
-        "levels": 256,
-        "sigma": sigma,
+        increase = 0.1 + 0.08 * i + 0.2 * rise * (1 if i % 2 else -0.4) + noise(0.02)
+        ood[name] = ood_result(entropy_increase=increase, auroc=auroc | {"entropy": 60.0 + i})
+    values = {
         "error": error,
         "nll_y": error / 30,
         "loss_x": level + 0.5 * rise if density else None,
         "bits_per_dim": 8 + (level + 0.5 * rise) / np.log(2) + noise(0.02) if density else None,
-        "calibration": calibration
-        | {"floor": {key: {"mean": 0.3 * value, "p95": 0.5 * value} for key, value in calibration.items()}}
-        | {"bins": made_bins(over), "min_count": 20, "n_left_out": 1},
+        "n_dims": 784,
+        "calibration": calibration(**errors, floor=floor, bins=made_bins(over), n_left_out=1),
         "ood": ood,
-        "information": {
-            "ci_xz": None if sigma is None else 784 * (level + 3 - np.log(sigma) - 1.4),
-            "ci_yz": 2.0,
-        },
+        "information": Information(
+            ci_xz=None if sigma is None else 784 * (level + 3 - np.log(sigma) - 1.4), ci_yz=2.0
+        ),
     }
+    return results(method=method, gamma=gamma, seed=seed, **(values | changes))
+
+
+def without_numbers(run):
+    """The same run without any number that may be missing."""
+    bins = tuple(Bin(b.low, b.high, b.n, *[None] * 5) for b in run.calibration.bins)
+    missing = ("nll_y", "brier", "entropy", "loss_x", "bits_per_dim", "bits_per_dim_paper_convention")
+    return replace(
+        run,
+        **dict.fromkeys(missing),
+        calibration=Calibration(bins=bins),
+        ood={name: ood_result(entropy_increase=None, auroc={}) for name in run.ood},
+        information=Information(),
+    )
 
 
 def made_arrays(sets=3, n=4000):
@@ -99,7 +103,7 @@ def made_arrays(sets=3, n=4000):
 
 
 def made_latent(k, distance):
-    """Points around k means, so far apart."""
+    """Points around k means at this distance."""
     rng = np.random.default_rng(k)
     mu = distance * rng.standard_normal((k, 2))
     y = rng.integers(0, k, 1500)
@@ -120,7 +124,7 @@ def made_trajectory(steps, images):
 
 # --- how they look -----------------------------------------------------------------------------------
 
-GAMMAS = [0.0, 0.02, 0.1, 1.0, 4.0, 50.0, "inf"]
+GAMMAS = [0.0, 0.02, 0.1, 1.0, 4.0, 50.0, math.inf]
 FASHION = [
     "T-shirt/top",
     "Trouser",
@@ -163,16 +167,6 @@ def noisy_images(*shape, levels=256):
     return np.random.default_rng(0).integers(0, levels, shape).astype(np.uint8)
 
 
-def without_numbers(tree):
-    """The same results with None for every number but counts and edges."""
-    if isinstance(tree, dict):
-        return {
-            k: v if k in ("n", "low", "high", "method", "gamma", "sigma") else without_numbers(v)
-            for k, v in tree.items()
-        }
-    return [without_numbers(v) for v in tree] if isinstance(tree, list) else None
-
-
 def trajectory(k, steps, channels=1):
     return made_latent(k, 5) | made_trajectory(steps, noisy_images(steps, 8, 8, channels))
 
@@ -181,7 +175,7 @@ FIGURES = {
     "calibration": lambda: draw_calibration(made_results()),
     "calibration, far off": lambda: draw_calibration(made_results(over=True)),
     "calibration, no numbers": lambda: draw_calibration(without_numbers(made_results())),
-    "calibration, no bins": lambda: draw_calibration({"calibration": {"bins": []}}),
+    "calibration, no bins": lambda: draw_calibration(results(calibration=Calibration())),
     "training": lambda: draw_training(HISTORY),
     "training, one epoch": lambda: draw_training(HISTORY[:1]),
     "training, classifier": lambda: draw_training(
@@ -189,22 +183,22 @@ FIGURES = {
     ),
     "gamma": lambda: draw_gamma_panels(sweep()),
     "gamma, one": lambda: draw_gamma_panels([made_results()]),
-    "gamma, ends": lambda: draw_gamma_panels([made_results(gamma=gamma) for gamma in (0.0, "inf")]),
+    "gamma, ends": lambda: draw_gamma_panels([made_results(gamma=gamma) for gamma in (0.0, math.inf)]),
     "gamma, no numbers": lambda: draw_gamma_panels([without_numbers(made_results())]),
     "gamma, no sets": lambda: draw_gamma_panels(sweep(sets=0)),
     "gamma, eight sets": lambda: draw_gamma_panels(
         [*sweep(sets=8), made_results("vib", 0.3, converged=False)]
     ),
-    "gamma, a spike": lambda: draw_gamma_panels(
-        [*sweep(), made_results() | {"gamma": "inf", "bits_per_dim": 1e4}]
+    "gamma, a spike": lambda: draw_gamma_panels([*sweep(), made_results(gamma=math.inf, bits_per_dim=1e4)]),
+    "gamma, other methods": lambda: draw_gamma_panels(
+        [*sweep(), replace(made_results("resnet"), gamma=None)]
     ),
-    "gamma, other methods": lambda: draw_gamma_panels([*sweep(), made_results("resnet") | {"gamma": None}]),
     "all of gamma": lambda: draw_gamma_full(sweep(sets=5, seeds=1)),
     "all of gamma, eight sets": lambda: draw_gamma_full(sweep(sets=8, seeds=1)),
     "all of gamma, no sets": lambda: draw_gamma_full(sweep(sets=0)),
-    "sigma": lambda: draw_sigma([made_results(sigma=s) for s in (1e-3, 1e-2, 1e-1)], 784),
-    "sigma, one": lambda: draw_sigma([made_results(sigma=0.01)], 784),
-    "sigma, none": lambda: draw_sigma([made_results(), without_numbers(made_results(sigma=0.1))], 784),
+    "sigma": lambda: draw_sigma([made_results(sigma=s) for s in (1e-3, 1e-2, 1e-1)]),
+    "sigma, one": lambda: draw_sigma([made_results(sigma=0.01)]),
+    "sigma, none": lambda: draw_sigma([made_results(), without_numbers(made_results(sigma=0.1))]),
     "samples": lambda: draw_samples(noisy_images(10, 8, 28, 28, 1), FASHION, 256),
     "samples of 2 classes": lambda: draw_samples(noisy_images(2, 1, 8, 8, 1, levels=17), ["a", "b"], 17),
     "samples of 100 classes": lambda: draw_samples(
@@ -263,7 +257,7 @@ FIGURES |= {
 
 
 def renamed_sets():
-    return [run | {"ood": dict(zip(HOSTILE, run["ood"].values(), strict=True))} for run in sweep(sets=6)]
+    return [replace(run, ood=dict(zip(HOSTILE, run.ood.values(), strict=True))) for run in sweep(sets=6)]
 
 
 def renamed_scores():
@@ -317,27 +311,25 @@ def texts(figure):
 
 
 def test_calibration_shows_the_bins_that_count():
-    results = made_results()
-    results["calibration"]["bins"][3]["n"] = 20  # as few as are left out, though their share is told
-    bins = [b for b in results["calibration"]["bins"] if b["n"] > 20]
-    figure = draw_calibration(results)
+    bins = [*made_bins()]
+    bins[3] = replace(bins[3], n=20)  # as few as are left out, though there is a share
+    run = made_results()
+    run = replace(run, calibration=replace(run.calibration, bins=tuple(bins)))
+    figure = draw_calibration(run)
     curve, counts = figure.axes[:2]
+    full = [b for b in bins if b.n > 20]
     ((x, y, _),) = curves(curve)
-    assert_allclose(x, [50 * (b["low"] + b["high"]) for b in bins])
-    assert_allclose(y, [100 * b["share"] for b in bins])
+    assert_allclose(x, [50 * (b.low + b.high) for b in full])
+    assert_allclose(y, [100 * b.share for b in full])
     bars = curve.containers[-1].lines[2][0].get_segments()
-    assert_allclose(
-        [bar[:, 1] for bar in bars], [[100 * b["share_low"], 100 * b["share_high"]] for b in bins]
-    )
+    assert_allclose([bar[:, 1] for bar in bars], [[100 * b.share_low, 100 * b.share_high] for b in full])
     floors = [(patch.get_y(), patch.get_y() + patch.get_height()) for patch in curve.patches]
-    assert_allclose(floors, [(100 * b["floor_low"], 100 * b["floor_high"]) for b in bins])
+    assert_allclose(floors, [(100 * b.floor_low, 100 * b.floor_high) for b in full])
     assert counts.get_yscale() == "log"
-    assert [patch.get_height() for patch in counts.patches] == [
-        b["n"] for b in results["calibration"]["bins"]
-    ]
-    for key in ("ece", "mce", "ice", "geo_mean"):
-        assert f"{results['calibration'][key]:.2f}" in texts(figure)
-        assert f"{results['calibration']['floor'][key]['mean']:.2f}" in texts(figure)
+    assert [patch.get_height() for patch in counts.patches] == [b.n for b in bins]
+    for name in ("ece", "mce", "ice", "geo_mean"):
+        assert f"{getattr(run.calibration, name):.2f}" in texts(figure)
+        assert f"{run.calibration.floor[name].mean:.2f}" in texts(figure)
 
 
 def test_histograms_hold_every_score():
@@ -346,8 +338,8 @@ def test_histograms_hold_every_score():
     }
     figure = draw_score_histograms(made_results(sets=2), arrays, "typicality")
     assert len(figure.axes) == 2
-    for axis, (name, numbers) in zip(figure.axes, made_results(sets=2)["ood"].items(), strict=True):
-        assert axis.get_title() == f"{name}\nAUROC {numbers['auroc']['typicality']:.1f} %"
+    for axis, (name, numbers) in zip(figure.axes, made_results(sets=2).ood.items(), strict=True):
+        assert axis.get_title() == f"{name}\nAUROC {numbers.auroc['typicality']:.1f} %"
         stairs = [patch.get_data() for patch in axis.patches]
         assert_allclose([s.values.sum() for s in stairs], 100)
         for s in stairs:
@@ -364,13 +356,13 @@ def test_score_ranges_are_finite_and_wide(scores):
 
 
 def test_roc_is_the_curve_of_the_scores():
-    results, arrays = made_results(sets=3), made_arrays(sets=3)
-    axis = draw_roc(results, arrays, "typicality").axes[0]
-    for line, (name, numbers) in zip(axis.lines[:3], results["ood"].items(), strict=True):
+    run, arrays = made_results(sets=3), made_arrays(sets=3)
+    axis = draw_roc(run, arrays, "typicality").axes[0]
+    for line, (name, numbers) in zip(axis.lines[:3], run.ood.items(), strict=True):
         test, other = arrays["scores/typicality"], arrays[f"scores/{name}/typicality"]
         wins = (other[:, None] > test).mean() + (other[:, None] == test).mean() / 2
         assert_allclose(np.trapezoid(line.get_ydata(), line.get_xdata()), 1e4 * wins)
-        assert f"{numbers['auroc']['typicality']:.1f} %" in line.get_label()
+        assert f"{numbers.auroc['typicality']:.1f} %" in line.get_label()
     assert axis.lines[3].get_label().startswith("chance")
     assert axis.lines[3].get_slope() == 1
 
@@ -401,9 +393,7 @@ def test_gamma_panels_show_means_over_seeds():
     assert all(axis.get_xscale() == "log" for axis in panels)
     inner = GAMMAS[1:-1]
     for method, (x, y, style) in zip(("ibinn", "vib"), curves(panels[0])[::2], strict=True):
-        errors = np.array(
-            [[r["error"] for r in runs if r["method"] == method and r["gamma"] == g] for g in inner]
-        )
+        errors = np.array([[r.error for r in runs if r.method == method and r.gamma == g] for g in inner])
         assert_allclose(x, inner)
         assert_allclose(y, errors.mean(1))
         assert style == {"ibinn": "-", "vib": ":"}[method]
@@ -426,9 +416,7 @@ def test_gamma_0_and_infinity_stand_beyond_the_ends():
     (x, y, style) = curves(axis)[1]
     assert_allclose(x, [labels["0"], labels["∞"]])
     assert style == "None"  # no line across the gap
-    assert_allclose(
-        y[0], np.mean([r["error"] for r in sweep() if r["method"] == "ibinn" and r["gamma"] == 0])
-    )
+    assert_allclose(y[0], np.mean([r.error for r in sweep() if r.method == "ibinn" and r.gamma == 0]))
 
 
 def test_a_run_that_did_not_converge_is_hollow_and_a_spike_leaves_the_panel():
@@ -438,7 +426,7 @@ def test_a_run_that_did_not_converge_is_hollow_and_a_spike_leaves_the_panel():
     assert "not converged" in texts(figure)
     assert "off the scale" not in texts(figure)
     figure = draw_gamma_panels(
-        [run | {"bits_per_dim": 1e4} if run["gamma"] == "inf" else run for run in sweep()[:14]]
+        [replace(run, bits_per_dim=1e4) if run.gamma == math.inf else run for run in sweep()[:14]]
     )
     assert figure.axes[1].get_ylim()[1] < 10
     assert "off the scale" in texts(figure)
@@ -455,12 +443,12 @@ def test_the_full_version_has_a_panel_for_every_number():
 
 def test_sigma_shows_the_known_slope():
     runs = [made_results(sigma=s, seed=seed) for s in (0.1, 1e-3, 1e-2) for seed in (0, 1)]
-    axes = draw_sigma([*runs, made_results()], 784).axes
+    axes = draw_sigma([*runs, made_results()]).axes
     assert len(axes) == 5
     assert all(axis.get_xscale() == "log" for axis in axes)
     ((x, y, _),) = curves(axes[-1])
     assert_allclose(x, [1e-3, 1e-2, 0.1])
-    assert_allclose(y, [np.mean([r["information"]["ci_xz"] for r in runs if r["sigma"] == s]) for s in x])
+    assert_allclose(y, [np.mean([r.information.ci_xz for r in runs if r.sigma == s]) for s in x])
     (slope,) = [line for line in axes[-1].lines if line.get_linestyle() == "--"]
     assert_allclose(slope.get_ydata(), y[0] - 784 * np.log(x / 1e-3))
 

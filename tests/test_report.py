@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.results import results as made_results
 from helpers.trainings import few_digits, trained, two_moons
 from PIL import Image
 
@@ -18,7 +20,7 @@ from ibinn.inference.latent import latent_arrays
 from ibinn.ood.sets import ood_rows, ood_set
 from ibinn.report.runs import Evaluated, alike, side_by_side, sweep_figures
 from ibinn.run.arrays import write_arrays
-from ibinn.run.results import write_results
+from ibinn.run.results import read_results, write_results
 
 FIGURES = {
     "calibration",
@@ -94,9 +96,9 @@ def test_evaluate_writes_numbers_figures_and_a_page_that_needs_nothing_else(cli,
     assert all(link.startswith(("data:image/png;base64,", "#")) for link in outside.links)
     assert "url(" not in page
     assert "@import" not in page
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert {*results["ood"]} == {"rotation", "noise", "inverted", "flipped"}
-    assert f"{100 - results['error']:.1f}" in page
+    results = read_results(tmp_path / "run")
+    assert {*results.ood} == {"rotation", "noise", "inverted", "flipped"}
+    assert f"{100 - results.error:.1f}" in page
 
 
 def test_a_missing_set_is_one_sentence_and_the_rest_is_reported(cli, tmp_path):
@@ -106,9 +108,9 @@ def test_a_missing_set_is_one_sentence_and_the_rest_is_reported(cli, tmp_path):
     assert "note: quickdraw is left out: no Parquet file for quickdraw was found" in err
     assert "note: no/such/file is left out:" in err
     assert "Error" not in err
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert {*results["ood"]} == {"noise"}
-    assert {*results["ood_left_out"]} == {"quickdraw", "no/such/file"}
+    results = read_results(tmp_path / "run")
+    assert {*results.ood} == {"noise"}
+    assert {*results.ood_left_out} == {"quickdraw", "no/such/file"}
     assert "quickdraw" in (tmp_path / "run" / "report.html").read_text()
 
 
@@ -130,9 +132,9 @@ def test_tables_are_evaluated_beside_tables(cli, tmp_path):
     out, err, code = cli("evaluate", tmp_path / "run", "--ood", "permuted", far, "mnist")
     assert code == 0, err
     assert "mnist is left out" in err
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert {*results["ood"]} == {"permuted", str(far)}
-    assert results["ood"][str(far)]["auroc"]["combined"] > 90
+    results = read_results(tmp_path / "run")
+    assert {*results.ood} == {"permuted", str(far)}
+    assert results.ood[str(far)].auroc["combined"] > 90
     assert "of 60" in out
 
 
@@ -151,8 +153,8 @@ def test_inputs_without_labels_are_fine_as_strange_ones(cli, tmp_path):
     )
     assert code == 0
     assert "empty holds no images" in err
-    sets = json.loads((tmp_path / "run" / "results.json").read_text())["ood"]
-    assert {name: told["n"] for name, told in sets.items()} == {
+    sets = read_results(tmp_path / "run").ood
+    assert {name: ood.n for name, ood in sets.items()} == {
         str(pictures): 30,
         str(tmp_path / "x.npz"): 25,
     }
@@ -191,15 +193,14 @@ def test_broken_files_are_told_of_and_the_rest_is_reported(cli, tmp_path):
 
 
 def test_only_runs_that_differ_in_the_knob_alone_share_a_curve():
-    def run(method="ibinn", gamma=1.0, size="tiny", sigma=None, seed=0):
-        results = {"method": method, "gamma": gamma, "size": size, "sigma": sigma, "seed": seed}
-        return Evaluated(Path("x"), results | {"noise": "uniform"}, {})
+    def run(**changes):
+        return Evaluated(Path("x"), made_results(**changes), {})
 
     notes = []
     runs = [run(gamma=1.0), run(gamma=2.0), run(gamma=1.0, size="small"), run(gamma=1.0, seed=1)]
     chosen = alike(runs, ("size", "noise", "sigma"), "gamma", notes.append)
     assert chosen == [runs[0], runs[1], runs[3]]
-    assert "size tiny" in notes[0]
+    assert "size base" in notes[0]
     assert alike(runs[:2], ("size",), "gamma", notes.append) == runs[:2]
     assert len(notes) == 1
 
@@ -221,14 +222,14 @@ def test_runs_with_other_settings_are_not_averaged(cli, tmp_path):
     _, err, code = cli("report", *[tmp_path / name for name in runs], "--out", tmp_path / "out")
     assert code == 0
     assert "left out" not in err
-    assert "gamma figure shows the runs with recipe.smoothing 0.5 alone" in err
+    assert "gamma figure shows only the runs with recipe.smoothing 0.5" in err
     rows = list(csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines()))
     kept = [(row["method"], row["gamma"], row["variant"], row["n_seeds"]) for row in rows]
     assert ("ibinn", "1.0", "recipe.smoothing 0.05", "2") in kept
     assert ("ibinn", "1.0", "recipe.smoothing 0.5", "1") in kept
     assert ("ibinn", "4.0", "", "1") in kept
     assert len(kept) == 6
-    told = {run: json.loads((tmp_path / run / "results.json").read_text())["error"] for run in "abc"}
+    told = {run: read_results(tmp_path / run).error for run in "abc"}
     errors = {row["variant"]: float(row["error"]) for row in rows if row["gamma"] == "1.0"}
     assert errors["recipe.smoothing 0.05"] == pytest.approx((told["a"] + told["b"]) / 2)
     assert errors["recipe.smoothing 0.5"] == pytest.approx(told["c"])
@@ -261,8 +262,8 @@ def test_report_over_all_methods_and_several_gammas(cli, tmp_path):
         assert (
             subprocess.run(command, cwd=tmp_path / "out", capture_output=True, check=False).returncode == 0
         )
-    runs = [Evaluated(folder, json.loads((folder / "results.json").read_text()), {}) for folder in folders]
-    assert [run.results["gamma"] for run in side_by_side(runs)][-5:] == [0.0, 0.1, 1.0, 10.0, "inf"]
+    runs = [Evaluated(folder, read_results(folder), {}) for folder in folders]
+    assert [run.results.gamma for run in side_by_side(runs)][-5:] == [0.0, 0.1, 1.0, 10.0, math.inf]
     assert "mean ± standard error" in (tmp_path / "out" / "table.md").read_text()
 
 
@@ -313,9 +314,7 @@ def test_sigma_runs_make_the_sigma_figure(cli, tmp_path):
 
 
 def test_one_run_makes_no_sweep():
-    base = {"method": "ibinn", "gamma": 1.0, "seed": 0, "sigma": None, "noise": "uniform", "size": "tiny"}
-    base |= {"dataset": "digits", "settings": {}}
-    assert [*sweep_figures([Evaluated(Path("x"), base, {})], "typicality", print)] == []
+    assert [*sweep_figures([Evaluated(Path("x"), made_results(), {})], "typicality", print)] == []
 
 
 def test_colour_images(cli, tmp_path):
@@ -330,5 +329,5 @@ def test_colour_images(cli, tmp_path):
     assert code == 0
     assert "quickdraw is left out" in err
     assert "imagenet is left out" in err
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert [*results["ood"]] == ["rgb_rotation", "noise", "jpeg"]
+    results = read_results(tmp_path / "run")
+    assert [*results.ood] == ["rgb_rotation", "noise", "jpeg"]

@@ -1,27 +1,24 @@
-"""A trained model on its test set and on inputs from elsewhere: fills in the numbers of results.py."""
+"""A trained model on its test set and on OoD sets -> `Results`."""
 
 import itertools
-import math
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from ibinn._types import Array, Floats, Progress
+from ibinn._types import Array, Floats, Labels, Progress
 from ibinn.config import ALPHA
 from ibinn.data.dataset import Dataset, Part, data_digest
-from ibinn.data.preprocess import ImagePreprocess
 from ibinn.data.splits import Splits, split
 from ibinn.inference.judge import judge
 from ibinn.metrics import calibration as cal
 from ibinn.metrics.bootstrap import bootstrap_interval, resampled_ranks, resampled_sums
 from ibinn.metrics.classification import brier, entropy, entropy_of_shares, log_loss, wrong
 from ibinn.metrics.likelihood import bits_per_dim, paper_convention_offset
-from ibinn.metrics.roc import auroc_of, fpr95_of, ranks
+from ibinn.metrics.roc import Counts, auroc_of, fpr95_of, ranks
 from ibinn.metrics.temperature import apply_temperature, fit_temperature
 from ibinn.models.methods import METHODS
 from ibinn.models.output import Output
@@ -29,24 +26,76 @@ from ibinn.objectives import ci_xz
 from ibinn.ood.conformal import benjamini_hochberg, mondrian_p_values, smallest_p_value, warn_if_coarse
 from ibinn.ood.features import FeatureScores, feature_scores, fit_feature_scores
 from ibinn.ood.sets import OOD_SETS
-from ibinn.run.results import Calibration, Interval, Outliers, Results, Scaled, finite_or_none
+from ibinn.run.results import (
+    Bin,
+    Calibration,
+    FalseDiscoveries,
+    Floor,
+    Information,
+    Interval,
+    Intervals,
+    OodIntervals,
+    OodResult,
+    Rescaled,
+    RescaledIntervals,
+    Results,
+    finite_or_none,
+)
 from ibinn.run.trained import Run, RunError
 
 FDR = 0.1
+DENSITIES = ("loss_x", "bits_per_dim", "bits_per_dim_paper_convention")
 
 
-N_DRAWS = 4  # of the noise, for bits/dim
+class BootstrapMean(NamedTuple):
+    """The mean of one number per input, None if it is not finite, and its bootstrap interval."""
+
+    value: float | None
+    interval: Interval | None
+
+
+ABSENT = BootstrapMean(None, None)
+
+
+@dataclass(frozen=True)
+class OnTestSet:
+    """A model on its test set. densities: see `densities`; temperature: fitted on the validation split."""
+
+    output: Output[Floats]
+    densities: dict[str, Floats]
+    temperature: float
+    throughput: float
 
 
 def evaluate(
     run: Run,
     dataset: Dataset,
     ood: Mapping[str, Array] | None = None,
-    left_out: Mapping[str, str] | None = None,
     batch_size: int = 500,
     progress: Progress | None = None,
 ) -> tuple[Results, dict[str, Array]]:
-    """The numbers, and the scores of every input as scores/NAME and scores/SET/NAME, (N,)."""
+    """Evaluate a run on the test split of its data and on OoD sets.
+
+    Parameters
+    ----------
+    run : Run
+        The trained model.
+    dataset : Dataset
+        The data that it was trained on.
+    ood : mapping of str to (N, ...), optional
+        OoD sets by name, in the units of the data.
+    batch_size : int
+        Number of inputs per forward pass.
+    progress : callable, optional
+        Called with the number of inputs done and their total.
+
+    Returns
+    -------
+    results : Results
+        All numbers.
+    arrays : dict of (N,)
+        The scores of every input, as scores/NAME for the test set and scores/SET/NAME for the OoD sets.
+    """
     ood = ood or {}
     splits, test = splits_of(run, dataset), read_test(run, dataset)
     validation = dataset.train.take(splits.validation)
@@ -54,72 +103,31 @@ def evaluate(
     ahead = [n_fitted, len(validation), *[len(test)] * max(1, n_draws), *map(len, ood.values())]
     passes = iter(one_count(progress, ahead))
     features = fit_feature_scores(run.pipeline, dataset, splits, batch_size, next(passes))
-    answers = run.pipeline.predict(validation.x, 0, batch_size, next(passes)).log_q_y
-    temperature = fit_temperature(answers, validation.y)
+    log_q_y = run.pipeline.predict(validation.x, 0, batch_size, next(passes)).log_q_y
+    temperature = fit_temperature(log_q_y, validation.y)
     start = time.perf_counter()
-    seen = judge(run, test.x, batch_size, next(passes))
+    output = judge(run, test.x, batch_size, next(passes))
     throughput = len(test) / (time.perf_counter() - start)
-    seen = with_features(run, test.x, seen, features, batch_size)
+    output = with_features(run, test.x, output, features, batch_size)
     log_q_x = log_densities(
-        run, test.x, seen.log_q_x, [next(passes) for _ in range(n_draws - 1)], batch_size
+        run, test.x, output.log_q_x, [next(passes) for _ in range(n_draws - 1)], batch_size
     )
-    arrays = {f"scores/{name}": values for name, values in seen.scores.items()}
-    numbers, intervals = on_test(run, test, seen, log_q_x, batch_size)
-    numbers["scaled"], more = rescaled(seen.log_q_y, test.y, temperature)
-    intervals |= {f"scaled.{path}": values for path, values in more.items()}
-    sets = {}
-    for name, strange in ood.items():
-        theirs = with_features(
-            run, strange, judge(run, strange, batch_size, next(passes)), features, batch_size
-        )
-        paired = name in OOD_SETS and len(strange) == len(test)
-        sets[name], more = on_outliers(run, seen, theirs, paired)
-        intervals |= {f"ood.{name}.{path}": values for path, values in more.items()}
-        arrays |= {f"scores/{name}/{score}": values for score, values in theirs.scores.items()}
-    results = gathered(run, len(test), n_draws, numbers, sets, dict(left_out or {}), throughput, intervals)
-    return results, arrays
-
-
-def gathered(
-    run: Run,
-    n_test: int,
-    n_draws: int,
-    numbers: dict[str, Any],
-    sets: dict[str, Outliers],
-    left_out: dict[str, str],
-    throughput: float,
-    intervals: dict[str, Interval],
-) -> Results:
-    facts, config = run.facts, run.config
-    preprocess = run.pipeline.preprocess
-    return Results(
-        method=config.method,
-        gamma=told_gamma(run),
-        dataset=config.data,
-        size=config.size,
-        seed=config.seed,
-        classes=list(run.class_names),
-        levels=preprocess.levels if isinstance(preprocess, ImagePreprocess) else None,
-        n_dims=preprocess.n_dims,
-        **{name: facts[name] for name in ("n_parameters", "n_train", "n_validation", "n_calibration")},
-        n_test=n_test,
-        train_seconds=facts["train_seconds"],
-        converged=facts["converged"],
-        noise=preprocess.noise if isinstance(preprocess, ImagePreprocess) else None,
-        sigma=sigma_of(run),
-        **numbers,
-        n_draws=n_draws,
-        score=run.reference.headline,
-        alpha=ALPHA,
-        ood=sets,
-        ood_left_out=left_out,
-        throughput=throughput,
-        intervals=intervals,
-    )
+    density = densities(run, test, log_q_x, batch_size)
+    results = on_test(run, test, OnTestSet(output, density, temperature, throughput))
+    arrays = {f"scores/{name}": values for name, values in output.scores.items()}
+    sets: dict[str, OodResult] = {}
+    set_intervals: dict[str, OodIntervals] = {}
+    for name, x in ood.items():
+        outside = with_features(run, x, judge(run, x, batch_size, next(passes)), features, batch_size)
+        paired = name in OOD_SETS and len(x) == len(test)
+        sets[name], set_intervals[name] = on_ood_set(run, output, outside, paired)
+        arrays |= {f"scores/{name}/{score}": values for score, values in outside.scores.items()}
+    intervals = replace(results.intervals, ood=set_intervals)
+    return replace(results, ood=sets, intervals=intervals), arrays
 
 
 def one_count(progress: Progress | None, ahead: list[int]) -> Iterator[Progress | None]:
-    """For each of several passes a callback that counts on from the passes before it."""
+    """A callback for each of several passes that continues the count of the passes before it."""
     for before, _ in zip(itertools.accumulate(ahead, initial=0), ahead, strict=False):
         if progress is None:
             yield None
@@ -138,7 +146,7 @@ def splits_of(run: Run, dataset: Dataset) -> Splits:
 
 
 def read_test(run: Run, dataset: Dataset, most: int | None = None) -> Part:
-    """The test split of the data that a run was trained on, or at most so many of it, drawn at random."""
+    """The test split of the data that a run was trained on, or a random subset of at most `most` examples."""
     rows = splits_of(run, dataset).test
     if most is not None:
         rows = np.random.default_rng(0).permutation(rows)[:most]
@@ -146,25 +154,25 @@ def read_test(run: Run, dataset: Dataset, most: int | None = None) -> Part:
 
 
 def with_features(
-    run: Run, raw: Array, judged: Output[Floats], fitted: FeatureScores | None, batch_size: int
+    run: Run, raw: Array, output: Output[Floats], fitted: FeatureScores | None, batch_size: int
 ) -> Output[Floats]:
-    """With the scores from the features, where the model has such."""
+    """The output with scores on the features added, if the model has them."""
     if fitted is None:
-        return judged
+        return output
     scores = feature_scores(run.pipeline, raw, fitted, batch_size)
     return replace(
-        judged,
-        scores={**judged.scores, **scores},
-        p_values={**judged.p_values, **fitted.p_values(scores)},
+        output,
+        scores={**output.scores, **scores},
+        p_values={**output.p_values, **fitted.p_values(scores)},
     )
 
 
+# --- density -----------------------------------------------------------------------------------------
+
+
 def draws_of(run: Run) -> int:
-    """How many draws of the noise bits/dim is a mean over: none without a density, one where there is no noise."""
-    if not run.pipeline.model.has_density:
-        return 0
-    preprocess = run.pipeline.preprocess
-    return N_DRAWS if isinstance(preprocess, ImagePreprocess) and preprocess.noise != "gaussian" else 1
+    """Number of draws of the noise that bits/dim is a mean over: 0 without a density, 1 without uniform noise."""
+    return run.pipeline.preprocess.n_draws if run.pipeline.model.has_density else 0
 
 
 def log_densities(
@@ -181,48 +189,6 @@ def log_densities(
     return np.stack(draws)
 
 
-def on_test(
-    run: Run, test: Part, seen: Output[Floats], log_q_x: Floats | None, batch_size: int
-) -> tuple[dict[str, Any], dict[str, Interval]]:
-    """The numbers of the test set, and their intervals."""
-    log_q_y, y = seen.log_q_y, test.y
-    answered = ~np.isnan(log_q_y).any(1)
-    means = {  # of one number per input, with what turns the mean into the unit told
-        "error": (wrong(log_q_y, y), 100.0),
-        "nll_y": (log_loss(log_q_y, y), 1.0),
-        "brier": (brier(log_q_y, y), 1.0),
-        "entropy": (entropy(log_q_y), 1.0),
-    }
-    means |= {
-        f"false_alarm_rate.{k}": ((p <= ALPHA).astype(np.float64), 100.0) for k, p in seen.p_values.items()
-    }
-    means |= {name: (v, 1.0) for name, v in densities(run, test, log_q_x, batch_size).items()}
-    h_y = entropy_of_shares(y)
-    means["information.ci_yz"] = (h_y - means["nll_y"][0], 1.0)
-    told, intervals = means_with_intervals(means)
-    calibration = Calibration()
-    if answered.any():
-        calibration, more = calibrated(np.exp(log_q_y[answered]), y[answered])
-        intervals |= {f"calibration.{name}": values for name, values in more.items()}
-    rates, more = by_class(run, seen)
-    intervals |= {f"false_alarm_rate_by_class.{name}": values for name, values in more.items()}
-    warn_if_coarse(len(run.reference.calibration_class), ALPHA)
-    numbers: dict[str, Any] = {
-        name: told.get(name) for name in ("error", "nll_y", "brier", "entropy", *DENSITIES)
-    }
-    numbers |= {
-        "n_without_answer": int((~answered).sum()),
-        "calibration": calibration,
-        "false_alarm_rate": {name: told[f"false_alarm_rate.{name}"] for name in seen.p_values},
-        "false_alarm_rate_by_class": rates,
-        "information": {name: told.get(f"information.{name}") for name in ("ci_xz", "ci_yz")},
-    }
-    return numbers, intervals
-
-
-DENSITIES = ("loss_x", "bits_per_dim", "bits_per_dim_paper_convention")
-
-
 def densities(run: Run, test: Part, log_q_x: Floats | None, batch_size: int) -> dict[str, Floats]:
     """loss_x, bits/dim and CI(X, Z_E) of each input, (N,) each, as means over the draws of the noise.
 
@@ -233,7 +199,7 @@ def densities(run: Run, test: Part, log_q_x: Floats | None, batch_size: int) -> 
         return {}
     preprocess, pipeline, n_dims = run.pipeline.preprocess, run.pipeline, run.pipeline.preprocess.n_dims
     mean = log_q_x.mean(0)
-    if not isinstance(preprocess, ImagePreprocess):
+    if preprocess.levels is None:
         return {"loss_x": (preprocess.log_scale - mean) / n_dims}
     offset = paper_convention_offset(preprocess.std.cpu().double().numpy())
     bits = pipeline.bits_per_dim(mean)
@@ -244,167 +210,250 @@ def densities(run: Run, test: Part, log_q_x: Floats | None, batch_size: int) -> 
     values["loss_x"] = (preprocess.log_scale - mean) / n_dims
     if preprocess.noise == "gaussian":
         constant = float(ci_xz(torch.zeros(1), preprocess.sigma, n_dims))
-        values["information.ci_xz"] = n_dims * values["loss_x"] + constant
+        values["ci_xz"] = n_dims * values["loss_x"] + constant
     elif preprocess.noise == "uniform":
-        values["information.ci_xz"] = -mean
+        values["ci_xz"] = -mean
     return values
 
 
-def means_with_intervals(
-    values: Mapping[str, tuple[Floats, float]],
-) -> tuple[dict[str, float | None], dict[str, Interval]]:
-    """Mean of each (values (N,), factor), and its bootstrap interval."""
-    matrix = np.stack([factor * v for v, factor in values.values()], axis=1)
+# --- test set ----------------------------------------------------------------------------------------
+
+
+def on_test(run: Run, test: Part, seen: OnTestSet) -> Results:
+    """The results on the test set; those of OoD sets are added later."""
+    output, y = seen.output, test.y
+    nll_y = log_loss(output.log_q_y, y)
+    classes, alarms, density, about_y = bootstrapped_means(
+        {
+            "error": 100 * wrong(output.log_q_y, y),
+            "nll_y": nll_y,
+            "brier": brier(output.log_q_y, y),
+            "entropy": entropy(output.log_q_y),
+        },
+        flags(output.p_values),
+        seen.densities,
+        {"ci_yz": entropy_of_shares(y) - nll_y},
+    )
+    information = {"ci_xz": density.pop("ci_xz", ABSENT), **about_y}
+    means = dict.fromkeys(DENSITIES, ABSENT) | classes | density
+    error = means.pop("error")
+    assert error.value is not None  # missing answers count as errors
+    answered = ~np.isnan(output.log_q_y).any(1)
+    calibration, calibration_intervals = calibrated(np.exp(output.log_q_y[answered]), y[answered])
+    rescaled, rescaled_intervals = rescale(output.log_q_y[answered], y[answered], seen.temperature)
+    by_class = alarms_by_class(run, output)
+    warn_if_coarse(len(run.reference.calibration_class), ALPHA)
+    facts, config, preprocess = run.facts, run.config, run.pipeline.preprocess
+    return Results(
+        method=config.method,
+        gamma=gamma_of(run),
+        dataset=config.data,
+        size=config.size,
+        seed=config.seed,
+        classes=tuple(run.class_names),
+        levels=preprocess.levels,
+        n_dims=preprocess.n_dims,
+        n_parameters=facts["n_parameters"],
+        n_train=facts["n_train"],
+        n_validation=facts["n_validation"],
+        n_calibration=facts["n_calibration"],
+        n_test=len(test),
+        train_seconds=facts["train_seconds"],
+        converged=facts["converged"],
+        noise=preprocess.noise,
+        sigma=None if preprocess.noise in (None, "uniform") else preprocess.sigma,
+        error=error.value,
+        **values_of(means),
+        n_draws=draws_of(run),
+        n_without_answer=int((~answered).sum()),
+        calibration=calibration,
+        scaled=rescaled,
+        score=run.reference.headline,
+        alpha=ALPHA,
+        false_alarm_rate=values_of(alarms),
+        false_alarm_rate_by_class=values_of(by_class),
+        ood={},
+        ood_left_out={},
+        information=Information(**values_of(information)),
+        throughput=seen.throughput,
+        intervals=Intervals(
+            error=error.interval,
+            **{name: mean.interval for name, mean in means.items()},
+            information=intervals_of(information),
+            calibration=calibration_intervals,
+            scaled=rescaled_intervals,
+            false_alarm_rate=intervals_of(alarms),
+            false_alarm_rate_by_class=intervals_of(by_class),
+            ood={},
+        ),
+    )
+
+
+def gamma_of(run: Run) -> float | None:
+    """gamma as it stands in the loss; None for plain classifiers."""
+    if not run.pipeline.model.has_density and run.config.method != "vib":
+        return None
+    return METHODS[run.config.method].gamma(run.config.gamma, run.pipeline.preprocess.n_dims)
+
+
+def flags(p_values: Mapping[str, Floats]) -> dict[str, Floats]:
+    """100 where p <= alpha and 0 elsewhere, (N,) by score: the mean is a share in percent."""
+    return {name: 100 * (p <= ALPHA).astype(np.float64) for name, p in p_values.items()}
+
+
+def bootstrapped_means(*groups: Mapping[str, Floats]) -> list[dict[str, BootstrapMean]]:
+    """The mean of each (N,) array of each group, with its interval; one resampling serves all."""
+    matrix = np.stack([values for group in groups for values in group.values()], axis=1)
     sums = resampled_sums(matrix, seed=0) / len(matrix)
-    told = {name: finite_or_none(mean) for name, mean in zip(values, matrix.mean(0), strict=True)}
-    intervals = {name: told_interval(sums[:, i]) for i, name in enumerate(values)}
-    return told, intervals
+    means = (
+        BootstrapMean(finite_or_none(mean), finite_interval(sums[:, i]))
+        for i, mean in enumerate(matrix.mean(0))
+    )
+    return [{name: next(means) for name in group} for group in groups]
 
 
-def calibrated(probabilities: Floats, y: NDArray[np.int64]) -> tuple[Calibration, dict[str, Interval]]:
-    """The calibration figures with their floor, the curve with its error bars, and their intervals."""
+def values_of(means: Mapping[str, BootstrapMean]) -> dict[str, float | None]:
+    return {name: mean.value for name, mean in means.items()}
+
+
+def intervals_of(means: Mapping[str, BootstrapMean]) -> dict[str, Interval]:
+    return {name: mean.interval for name, mean in means.items() if mean.interval is not None}
+
+
+def finite_interval(values: Floats, here: float | None = None) -> Interval:
+    low, high = bootstrap_interval(values, here)
+    return finite_or_none(low), finite_or_none(high)
+
+
+def calibrated(probabilities: Floats, y: Labels) -> tuple[Calibration, dict[str, Interval]]:
+    """Calibration errors with their floors, the calibration curve, and the intervals of the errors."""
+    if not len(y):
+        return Calibration(), {}
     n, n_true = cal.pairs_per_bin(probabilities), cal.true_per_bin(probabilities, y)
     gaps, n_bins = cal.top_label_gaps(probabilities, y), n.shape[1]
     sums = resampled_sums(np.concatenate([n, n_true, gaps], axis=1), seed=0)
-    again = cal.calibration_errors(sums[:, :n_bins], sums[:, n_bins : 2 * n_bins])._asdict()
-    again["top_label_ece"] = cal.top_label_ece(sums[:, 2 * n_bins :], len(y))
-    here = cal.calibration_errors(n.sum(0), n_true.sum(0))._asdict()
-    here["top_label_ece"] = cal.top_label_ece(gaps.sum(0), len(y))
+    resampled = cal.calibration_errors(sums[:, :n_bins], sums[:, n_bins : 2 * n_bins])._asdict()
+    resampled["top_label_ece"] = cal.top_label_ece(sums[:, 2 * n_bins :], len(y))
+    errors = cal.calibration_errors(n.sum(0), n_true.sum(0))._asdict()
+    errors["top_label_ece"] = cal.top_label_ece(gaps.sum(0), len(y))
     floor = cal.calibration_floor(probabilities)
     floors = floor.errors._asdict() | {"top_label_ece": floor.top_label_ece}
     shares = cal.true_shares(sums[:, :n_bins], sums[:, n_bins : 2 * n_bins])
-    told = Calibration(
-        **{name: finite_or_none(100 * float(value)) for name, value in here.items()},
-        floor={
-            name: {
-                "mean": finite_or_none(100 * values.mean()),
-                "p95": finite_or_none(100 * np.quantile(values, 0.95)),
-            }
-            for name, values in floors.items()
-        },
+    calibration = Calibration(
+        **{name: finite_or_none(100 * float(value)) for name, value in errors.items()},
+        floor={name: floor_of(values) for name, values in floors.items()},
         bins=curve(n.sum(0), n_true.sum(0), shares, floor.share),
         min_count=cal.MIN_COUNT,
         n_left_out=int((n.sum(0) <= cal.MIN_COUNT).sum()),
     )
-    return told, {name: told_interval(100 * again[name], 100 * float(here[name])) for name in again}
+    intervals = {
+        name: finite_interval(100 * resampled[name], 100 * float(value)) for name, value in errors.items()
+    }
+    return calibration, intervals
 
 
-def rescaled(
-    log_q_y: Floats, y: NDArray[np.int64], temperature: float
-) -> tuple[Scaled, dict[str, Interval]]:
-    """The numbers that change when answers are scaled by a temperature, and their intervals."""
-    answered = ~np.isnan(log_q_y).any(1)
-    if not answered.any():
-        return Scaled(temperature), {}
-    log_q_y, y = apply_temperature(log_q_y[answered], temperature), y[answered]
-    told, intervals = means_with_intervals(
-        {"nll_y": (log_loss(log_q_y, y), 1.0), "brier": (brier(log_q_y, y), 1.0)}
-    )
-    calibration, more = calibrated(np.exp(log_q_y), y)
-    intervals |= {f"calibration.{name}": values for name, values in more.items()}
-    return Scaled(temperature, told["nll_y"], told["brier"], calibration), intervals
+def floor_of(errors: Floats) -> Floor:
+    return Floor(finite_or_none(100 * errors.mean()), finite_or_none(100 * np.quantile(errors, 0.95)))
 
 
-def curve(
-    n: Floats, n_true: Floats, resampled: Floats, drawn: Floats
-) -> list[dict[str, float | int | None]]:
-    """The calibration curve: a dict per bin, its shares from 0 to 1 and None in a bin that was left out."""
-    bins: list[dict[str, float | int | None]] = []
+def curve(n: Floats, n_true: Floats, resampled: Floats, drawn: Floats) -> tuple[Bin, ...]:
+    """The bins of the calibration curve; without shares in bins of at most `min_count` pairs."""
+    bins = []
     for i, count in enumerate(n):
-        names = ("share", "share_low", "share_high", "floor_low", "floor_high")
-        values: list[float | None] = [None] * len(names)
+        shares: list[float | None] = [None] * 5
         if count > cal.MIN_COUNT:
             floor = np.quantile(drawn[:, i], [0.025, 0.975])
-            values = [float(n_true[i] / count), *told_interval(resampled[:, i]), *floor.tolist()]
-        told: dict[str, float | int | None] = {
-            "low": float(cal.EDGES[i]),
-            "high": float(cal.EDGES[i + 1]),
-            "n": int(count),
-        }
-        bins.append(told | dict(zip(names, values, strict=True)))
-    return bins
+            shares = [float(n_true[i] / count), *finite_interval(resampled[:, i]), *floor.tolist()]
+        bins.append(Bin(float(cal.EDGES[i]), float(cal.EDGES[i + 1]), int(count), *shares))
+    return tuple(bins)
 
 
-def by_class(run: Run, seen: Output[Floats]) -> tuple[dict[str, float | None], dict[str, Interval]]:
-    """Share of the test inputs called each class with p <= alpha among the calibration inputs called so.
-
-    None where no test input is called so, or so few calibration inputs that nothing could be flagged.
-    """
-    score, called = run.reference.headline, seen.log_q_y.argmax(1)
-    theirs = run.reference.calibration_class
-    p = mondrian_p_values(seen.scores[score], called, run.reference.calibration[score], theirs)
-    rates: dict[str, float | None] = dict.fromkeys(run.class_names)
-    intervals: dict[str, Interval] = {}
-    for k, name in enumerate(run.class_names):
-        flags = (p[called == k] <= ALPHA).astype(np.float64)
-        if flags.size and smallest_p_value(int((theirs == k).sum())) <= ALPHA:
-            told, more = means_with_intervals({name: (flags, 100.0)})
-            rates |= told
-            intervals |= more
-    return rates, intervals
-
-
-def on_outliers(
-    run: Run, seen: Output[Floats], theirs: Output[Floats], paired: bool
-) -> tuple[Outliers, dict[str, Interval]]:
-    """The numbers of one set of strange inputs against the test set, and their intervals.
-
-    paired: the i-th of them was made from the i-th test input, and they are resampled together.
-    """
-    seeds = (0, 0 if paired else 1)
-    means: dict[str, tuple[Floats, float]] = {"entropy": (entropy(theirs.log_q_y), 1.0)}
-    means |= {
-        f"detected_at_alpha.{k}": ((p <= ALPHA).astype(np.float64), 100.0)
-        for k, p in theirs.p_values.items()
-    }
-    told, intervals = means_with_intervals(means)
-    inside = entropy(seen.log_q_y)
-    del intervals["entropy"]
-    increase = resampled_sums(means["entropy"][0][:, None], seeds[1])[:, 0] / len(means["entropy"][0])
-    increase -= resampled_sums(inside[:, None], seeds[0])[:, 0] / len(inside)
-    intervals["entropy_increase"] = told_interval(increase)
-    areas, rates = {}, {}
-    for name, scores in theirs.scores.items():
-        order = ranks(seen.scores[name], scores)
-        areas[name], rates[name] = 100 * auroc_of(order.counts()), 100 * fpr95_of(order.counts())
-        intervals[f"auroc.{name}"] = told_interval(100 * resampled_ranks(order, auroc_of, seeds))
-        intervals[f"fpr95.{name}"] = told_interval(100 * resampled_ranks(order, fpr95_of, seeds))
-    mean = told["entropy"]
-    outliers = Outliers(
-        n=len(theirs.log_q_y),
-        entropy_increase=None if mean is None else finite_or_none(mean - float(inside.mean())),
-        auroc=areas,
-        fpr95=rates,
-        detected_at_alpha={name: told[f"detected_at_alpha.{name}"] for name in theirs.p_values},
-        bh=false_discoveries(
-            seen.p_values[run.reference.headline], theirs.p_values[run.reference.headline]
-        ),
+def rescale(log_q_y: Floats, y: Labels, temperature: float) -> tuple[Rescaled, RescaledIntervals]:
+    """The numbers that change with the temperature."""
+    if not len(y):
+        return Rescaled(temperature), RescaledIntervals()
+    log_q_y = apply_temperature(log_q_y, temperature)
+    [means] = bootstrapped_means({"nll_y": log_loss(log_q_y, y), "brier": brier(log_q_y, y)})
+    nll_y, brier_score = means["nll_y"], means["brier"]
+    calibration, intervals = calibrated(np.exp(log_q_y), y)
+    return (
+        Rescaled(temperature, nll_y.value, brier_score.value, calibration),
+        RescaledIntervals(nll_y.interval, brier_score.interval, intervals),
     )
-    return outliers, intervals
 
 
-def false_discoveries(p_test: Floats, p_strange: Floats) -> dict[str, float | None]:
-    """Benjamini and Hochberg over both together: share of the strange found, share of the flagged not strange."""
-    flags = benjamini_hochberg(np.concatenate([p_test, p_strange]), FDR)
-    false, found = flags[: len(p_test)], flags[len(p_test) :]
-    share = 100 * float(false.sum() / flags.sum()) if flags.any() else None
-    return {"fdr": 100 * FDR, "found": 100 * float(found.mean()), "false": share}
+def alarms_by_class(run: Run, output: Output[Floats]) -> dict[str, BootstrapMean]:
+    """Share of the test inputs predicted as each class with p <= alpha among the calibration inputs of that class.
+
+    `ABSENT` if no test input is predicted as the class, or too few calibration inputs for any p <= alpha.
+    """
+    score, predicted = run.reference.headline, output.log_q_y.argmax(1)
+    groups = run.reference.calibration_class
+    p = mondrian_p_values(output.scores[score], predicted, run.reference.calibration[score], groups)
+    means = dict.fromkeys(run.class_names, ABSENT)
+    for k, name in enumerate(run.class_names):
+        inside = p[predicted == k]
+        if inside.size and smallest_p_value(int((groups == k).sum())) <= ALPHA:
+            means |= bootstrapped_means(flags({name: inside}))[0]
+    return means
 
 
-def told_gamma(run: Run) -> float | str | None:
-    gamma = METHODS[run.config.method].gamma(run.config.gamma, run.pipeline.preprocess.n_dims)
-    if not run.pipeline.model.has_density and run.config.method != "vib":
-        return None
-    return "inf" if math.isinf(gamma) else gamma
+# --- OoD sets ----------------------------------------------------------------------------------------
 
 
-def sigma_of(run: Run) -> float | None:
-    preprocess = run.pipeline.preprocess
-    if not isinstance(preprocess, ImagePreprocess) or preprocess.noise == "uniform":
-        return None
-    return preprocess.sigma
+def on_ood_set(
+    run: Run, inside: Output[Floats], outside: Output[Floats], paired: bool
+) -> tuple[OodResult, OodIntervals]:
+    """The numbers of one OoD set against the test set, and their intervals.
+
+    paired: the i-th OoD input was made from the i-th test input, and they are resampled together.
+    """
+    seeds, score = (0, 0 if paired else 1), run.reference.headline
+    h_inside, h_outside = entropy(inside.log_q_y), entropy(outside.log_q_y)
+    means, detected = bootstrapped_means({"entropy": h_outside}, flags(outside.p_values))
+    auroc, auroc_intervals = separation(inside.scores, outside.scores, auroc_of, seeds)
+    fpr95, fpr95_intervals = separation(inside.scores, outside.scores, fpr95_of, seeds)
+    mean = means["entropy"].value
+    result = OodResult(
+        n=len(outside.log_q_y),
+        entropy_increase=None if mean is None else finite_or_none(mean - float(h_inside.mean())),
+        auroc=auroc,
+        fpr95=fpr95,
+        detected_at_alpha=values_of(detected),
+        bh=false_discoveries(inside.p_values[score], outside.p_values[score]),
+    )
+    intervals = OodIntervals(
+        entropy_increase=increase_interval(h_inside, h_outside, seeds),
+        auroc=auroc_intervals,
+        fpr95=fpr95_intervals,
+        detected_at_alpha=intervals_of(detected),
+    )
+    return result, intervals
 
 
-def told_interval(values: Floats, here: float | None = None) -> Interval:
-    low, high = bootstrap_interval(values, here)
-    return finite_or_none(low), finite_or_none(high)
+def separation(
+    inside: Mapping[str, Floats],
+    outside: Mapping[str, Floats],
+    measure: Callable[[Counts], float],
+    seeds: tuple[int, int],
+) -> tuple[dict[str, float], dict[str, Interval]]:
+    """How well each score separates OoD from test inputs, in percent, and the intervals."""
+    orders = {name: ranks(inside[name], scores) for name, scores in outside.items()}
+    values = {name: 100 * measure(order.counts()) for name, order in orders.items()}
+    resampled = {name: 100 * resampled_ranks(order, measure, seeds) for name, order in orders.items()}
+    return values, {name: finite_interval(values) for name, values in resampled.items()}
+
+
+def increase_interval(inside: Floats, outside: Floats, seeds: tuple[int, int]) -> Interval:
+    """Of the mean over OoD inputs minus the mean over test inputs."""
+    increase = resampled_sums(outside[:, None], seeds[1])[:, 0] / len(outside)
+    increase -= resampled_sums(inside[:, None], seeds[0])[:, 0] / len(inside)
+    return finite_interval(increase)
+
+
+def false_discoveries(p_test: Floats, p_ood: Floats) -> FalseDiscoveries:
+    """Benjamini and Hochberg over both together."""
+    flagged = benjamini_hochberg(np.concatenate([p_test, p_ood]), FDR)
+    false, found = flagged[: len(p_test)], flagged[len(p_test) :]
+    share = 100 * float(false.sum() / flagged.sum()) if flagged.any() else None
+    return FalseDiscoveries(100 * FDR, 100 * float(found.mean()), share)

@@ -1,6 +1,6 @@
 """ibinn evaluate."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,7 +60,8 @@ class Evaluate:
         test = read_test(run, dataset)
         sets, left_out = self.ood_sets(run, dataset, test.x)
         with progress("evaluating") as on_progress:
-            results, arrays = evaluate(run, dataset, sets, left_out, self.batch_size, on_progress)
+            results, arrays = evaluate(run, dataset, sets, self.batch_size, on_progress)
+        results = replace(results, ood_left_out=left_out)
         arrays |= latent_arrays(run, test, self.batch_size)
         with progress("drawing", unit="figures") as on_progress:
             write_run(self.run_folder, results, arrays, on_progress)

@@ -19,7 +19,7 @@ noise, sigma                "uniform", "gaussian" or "both" and its deviation; N
 n_draws                     number of draws of the noise that bits/dim is averaged over
 log_scale                   log|det dx/d(raw)|, in nats
 raw_mean                    the mean of the training data as one raw input, (1, ...)
-settings                    what to save beside the buffers, with the kind: "images" or "table"
+settings                    what to save beside the buffers
 form                        the form of raw inputs, as an `InputForm`
 =========================== ===========================================================================
 """
@@ -137,9 +137,9 @@ class ImagePreprocess(nn.Module):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments other than the buffers mean, std and rise, and the kind."""
+        """The arguments other than the buffers mean, std and rise."""
         names = ("levels", "noise", "sigma", "multiple")
-        return {"kind": "images", "shape": self.raw_shape} | {name: getattr(self, name) for name in names}
+        return {"shape": self.raw_shape} | {name: getattr(self, name) for name in names}
 
     @property
     def form(self) -> InputForm:
@@ -305,7 +305,7 @@ class TablePreprocess(nn.Module):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"kind": "table"}
+        return {}
 
     @property
     def form(self) -> InputForm:

@@ -1,6 +1,7 @@
-"""One run's numbers -> Figure: calibration, scores, ROC curves, training. No model is asked and nothing read."""
+"""One run's numbers -> Figure: calibration, scores, ROC curves, training. Nothing is read or computed here."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,31 +11,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from ibinn._types import Floats
 from ibinn.metrics.roc import roc_curve
-from ibinn.report.style import COLOURS, FAINT, INK, PAGE, STYLE, Arrays, new_panels, note, plain
+from ibinn.report.quantities import decimal
+from ibinn.report.style import COLOURS, FAINT, INK, PAGE, STYLE, Arrays, new_panels, plain, write_note
+from ibinn.run.results import Bin, Calibration, Results
 
-Results = Mapping[str, Any]  # results.json
-MEASURES = {"ece": "ECE", "mce": "MCE", "ice": "ICE", "geo_mean": "geo. mean"}
 UNITS = dict.fromkeys(("typicality", "nll", "complexity"), " in nats per dimension")  # of scores
 UNITS |= dict.fromkeys(("entropy", "energy"), " in nats")
 
 
-def pick(tree: Mapping[str, Any], *path: str) -> float:
-    """The number at the end of a path of keys; NaN where one is missing or the value is None."""
-    value: Any = tree
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return float("nan") if value is None else float(value)
-
-
-def column(rows: Sequence[Mapping[str, Any]], *path: str) -> NDArray[np.float64]:
-    """The number at the same path of every row, NaN where there is none."""
-    return np.array([pick(row, *path) for row in rows], dtype=np.float64)
-
-
-def show(value: float, digits: int) -> str:
-    """A number for a reader; a dash where there is none."""
-    return f"{value:.{digits}f}" if np.isfinite(value) else "–"
+def floats(values: Iterable[float | None]) -> Floats:
+    """An array, NaN where a value is missing."""
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
 # --- calibration -------------------------------------------------------------------------------------
@@ -45,9 +34,8 @@ def draw_calibration(results: Results) -> Figure:
 
     Behind the curve what a perfectly calibrated model would show, below it the pairs (image, class) of each bin.
     """
-    calibration = results["calibration"]
-    least = calibration.get("min_count") or 0
-    kept = [b for b in calibration["bins"] if b["n"] > least and b.get("share") is not None]
+    calibration = results.calibration
+    full = [b for b in calibration.bins if b.n > calibration.min_count and b.share is not None]
     with rc_context(STYLE):
         figure = Figure(figsize=(PAGE, 5.0), layout="constrained")
         frame = figure.add_gridspec(1, 2, width_ratios=(2, 1))
@@ -55,8 +43,8 @@ def draw_calibration(results: Results) -> Figure:
         curve, counts = figure.add_subplot(wide[0]), figure.add_subplot(wide[1])
         upper, lower = figure.add_subplot(narrow[0]), figure.add_subplot(narrow[1])
         for axis, low, high in ((curve, 0, 100), (upper, 95, 100), (lower, 0, 5)):
-            draw_reliability(axis, kept, low, high)
-        draw_counts(counts, calibration["bins"], least)
+            draw_reliability(axis, full, low, high)
+        draw_counts(counts, calibration)
         write_measures(figure.add_subplot(narrow[2]), calibration)
         curve.set(ylabel="share of true classes (%)", xticklabels=[])
         curve.legend(loc="best")
@@ -65,11 +53,14 @@ def draw_calibration(results: Results) -> Figure:
     return figure
 
 
-def draw_reliability(axis: Axes, bins: Sequence[Mapping[str, Any]], low: float, high: float) -> None:
+def draw_reliability(axis: Axes, bins: Sequence[Bin], low: float, high: float) -> None:
     """Share of true classes against bin centre between low and high, all in %."""
-    left, right = 100 * column(bins, "low"), 100 * column(bins, "high")
-    share, below, above, floor_below, floor_above = (
-        100 * column(bins, key) for key in ("share", "share_low", "share_high", "floor_low", "floor_high")
+    left, right = 100 * floats(b.low for b in bins), 100 * floats(b.high for b in bins)
+    share = 100 * floats(b.share for b in bins)
+    below, above = 100 * floats(b.share_low for b in bins), 100 * floats(b.share_high for b in bins)
+    floor_below, floor_above = (
+        100 * floats(b.floor_low for b in bins),
+        100 * floats(b.floor_high for b in bins),
     )
     band: dict[str, Any] = {"color": FAINT, "alpha": 0.4, "label": "95 % of perfectly calibrated models"}
     axis.bar(left, floor_above - floor_below, right - left, floor_below, align="edge", **band)
@@ -86,9 +77,11 @@ def draw_reliability(axis: Axes, bins: Sequence[Mapping[str, Any]], low: float, 
     axis.set_ylim(bottom - 0.05 * (top - bottom), top + 0.05 * (top - bottom))
 
 
-def draw_counts(axis: Axes, bins: Sequence[Mapping[str, Any]], least: int) -> None:
-    """Pairs of image and class in each bin, on a log scale; paler where they are too few to be judged."""
-    n, left, right = column(bins, "n"), 100 * column(bins, "low"), 100 * column(bins, "high")
+def draw_counts(axis: Axes, calibration: Calibration) -> None:
+    """Pairs of image and class in each bin, on a log scale; paler where there are too few."""
+    bins, least = calibration.bins, calibration.min_count
+    n = floats(b.n for b in bins)
+    left, right = 100 * floats(b.low for b in bins), 100 * floats(b.high for b in bins)
     axis.set(yscale="log", ylim=(0.7, 3 * max(n.max(initial=1), 10)), xlim=(-3, 103))
     axis.set(xlabel="probability given to a class (%)", ylabel="pairs")
     colours = np.where(n > least, COLOURS[0], FAINT)
@@ -102,13 +95,15 @@ def draw_counts(axis: Axes, bins: Sequence[Mapping[str, Any]], least: int) -> No
         axis.text(50, 2.2 * max(n.max(initial=1), 10), text, ha="center", va="top", fontsize=8)
 
 
-def write_measures(axis: Axes, calibration: Mapping[str, Any]) -> None:
+def write_measures(axis: Axes, calibration: Calibration) -> None:
     """The calibration errors beside those of a perfectly calibrated model, as a small table."""
     axis.set_axis_off()
     rows = [("calibration\nerrors (%)", "this\nmodel", "perfect\nmodel")]
-    for key, name in MEASURES.items():
-        floor = pick(calibration, "floor", key, "mean")
-        rows.append((name, show(pick(calibration, key), 2), show(floor, 2)))
+    errors = {"ece": calibration.ece, "mce": calibration.mce, "ice": calibration.ice}
+    for name, error in (errors | {"geo_mean": calibration.geo_mean}).items():
+        floor = calibration.floor.get(name)
+        label = {"geo_mean": "geo. mean"}.get(name, name.upper())
+        rows.append((label, decimal(error), decimal(floor.mean if floor else None)))
     for i, row in enumerate(rows):
         for x, text, ha in zip((0, 0.66, 1), row, ("left", "right", "right"), strict=True):
             axis.text(x, 0.75 - 0.13 * i, text, transform=axis.transAxes, ha=ha, va="bottom")
@@ -117,7 +112,7 @@ def write_measures(axis: Axes, calibration: Mapping[str, Any]) -> None:
 # --- scores of out-of-distribution sets --------------------------------------------------------------
 
 
-def finite(values: NDArray[Any] | None) -> NDArray[np.float64]:
+def finite(values: NDArray[Any] | None) -> Floats:
     """Scores as float64, infinities included but no NaN; none where there are no values."""
     array = np.asarray([] if values is None else values, dtype=np.float64)
     return array[~np.isnan(array)]
@@ -125,14 +120,13 @@ def finite(values: NDArray[Any] | None) -> NDArray[np.float64]:
 
 def draw_score_histograms(results: Results, arrays: Arrays, score: str) -> Figure:
     """The scores of the test inputs against those of each out-of-distribution set, one panel each."""
-    names = list(results.get("ood") or {})
+    names = list(results.ood)
     test = finite(arrays.get(f"scores/{score}"))
     with rc_context(STYLE):
         figure, axes = new_panels(max(1, len(names)), across=4, height=1.6, key=0.6)
         for axis, name in zip(axes, names, strict=False):
             draw_histogram(axis, test, finite(arrays.get(f"scores/{name}/{score}")))
-            auroc = show(pick(results, "ood", name, "auroc", score), 1)
-            axis.set_title(f"{plain(name)}\nAUROC {auroc} %")
+            axis.set_title(f"{plain(name)}\nAUROC {decimal(results.ood[name].auroc.get(score), 1)} %")
         if not names:
             draw_histogram(axes[0], test, finite(None))
         label = f"{score}{UNITS.get(score, '')}\n(the outermost bars hold all beyond)"
@@ -143,10 +137,10 @@ def draw_score_histograms(results: Results, arrays: Arrays, score: str) -> Figur
     return figure
 
 
-def draw_histogram(axis: Axes, test: NDArray[np.float64], other: NDArray[np.float64]) -> None:
+def draw_histogram(axis: Axes, test: Floats, other: Floats) -> None:
     """Shares in % of test and OoD scores in 40 common bins; scores beyond the range go to its edge bins."""
     if len(test) + len(other) == 0:
-        note(axis, "no scores")
+        write_note(axis, "no scores")
         return
     low, high = score_range(test, other)
     edges = np.linspace(low, high, 41)
@@ -158,7 +152,7 @@ def draw_histogram(axis: Axes, test: NDArray[np.float64], other: NDArray[np.floa
     axis.set(xlim=(low, high), ylim=(0, None))
 
 
-def score_range(test: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[float, float]:
+def score_range(test: Floats, other: Floats) -> tuple[float, float]:
     """From the 0.5th to the 99.5th percentile of both, but at most six widths of the test's range beyond it."""
     ends = [
         np.percentile(scores[np.isfinite(scores)], (0.5, 99.5))
@@ -176,11 +170,11 @@ def draw_roc(results: Results, arrays: Arrays, score: str) -> Figure:
     with rc_context(STYLE):
         figure = Figure(figsize=(0.85 * PAGE, 4.0), layout="constrained")
         axis = figure.add_subplot()
-        for i, name in enumerate(results.get("ood") or {}):
+        for i, name in enumerate(results.ood):
             test, other = (finite(arrays.get(key)) for key in (f"scores/{score}", f"scores/{name}/{score}"))
             if len(test) and len(other):
                 alarms, detected = roc_curve(test, other)
-                label = f"{plain(name)}  {show(pick(results, 'ood', name, 'auroc', score), 1)} %"
+                label = f"{plain(name)}  {decimal(results.ood[name].auroc.get(score), 1)} %"
                 style = "-" if i < 4 else "--"
                 axis.plot(100 * alarms, 100 * detected, style, color=COLOURS[i % len(COLOURS)], label=label)
         axis.axline((0, 0), slope=1, color=FAINT, linewidth=1, linestyle=":", label="chance  50.0 %")
@@ -193,25 +187,25 @@ def draw_roc(results: Results, arrays: Arrays, score: str) -> Figure:
 # --- training ----------------------------------------------------------------------------------------
 
 
-PANELS: dict[str, dict[str, tuple[str, ...]]] = {
-    "loss $\\mathcal{L}_X$ (nats per dimension)": {
-        "training": ("loss_x",),
-        "validation": ("validation", "loss_x"),
-    },
-    "loss $\\mathcal{L}_Y$ (nats)": {"training": ("loss_y",), "validation": ("validation", "loss_y")},
-    "error (%)": {"validation": ("validation", "error")},
-    "bits/dim": {"validation": ("validation", "bits_per_dim")},
+TRAINING_PANELS = {
+    "loss_x": "loss $\\mathcal{L}_X$ (nats per dimension)",
+    "loss_y": "loss $\\mathcal{L}_Y$ (nats)",
+    "error": "error (%)",
+    "bits_per_dim": "bits/dim",
 }
 LOOKS = {"training": (FAINT, "o"), "validation": (COLOURS[0], "s")}
 
 
 def draw_training(history: Sequence[Mapping[str, Any]]) -> Figure:
-    """Losses, validation error and bits/dim against the epoch; a panel for each that was recorded."""
-    epochs = column(history, "epoch")
-    panels: list[tuple[str, dict[str, NDArray[np.float64]]]] = []
-    for title, paths in PANELS.items():
-        lines = {name: column(history, *path) for name, path in paths.items()}
-        if any(np.isfinite(values).any() for values in lines.values()):
+    """Losses, validation error and bits/dim against the epoch; a panel for each that history.jsonl has."""
+    epochs = floats(line["epoch"] for line in history)
+    panels: list[tuple[str, dict[str, Floats]]] = []
+    for name, title in TRAINING_PANELS.items():
+        lines = {
+            "training": floats(line.get(name) for line in history),
+            "validation": floats(line.get("validation", {}).get(name) for line in history),
+        }
+        if lines := {label: values for label, values in lines.items() if np.isfinite(values).any()}:
             panels.append((title, lines))
     if not panels:
         raise ValueError("history holds no losses; train for at least one epoch")
@@ -232,7 +226,7 @@ def draw_training(history: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def usual_range(values: NDArray[np.float64], low: float, high: float) -> tuple[float, float]:
+def usual_range(values: Floats, low: float, high: float) -> tuple[float, float]:
     """A range without spikes: those further from the low-th to high-th percentile than five times their width."""
     values = values[np.isfinite(values)]
     if not len(values):

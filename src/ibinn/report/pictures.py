@@ -32,9 +32,9 @@ from ibinn.report.style import (
 
 DOTS: int = STYLE["savefig.dpi"]  # to an inch
 MARGIN, HEAD, GAP = 24, 44, 4
-SIDES = (96, 72, 48, 32)  # of an image, tried in this order until enough of them fit on the page
+SIDES = (96, 72, 48, 32)  # of an image, tried in this order until enough fit on the page
 MOST_ROWS = 25
-MOST_STEPS = 10
+SHOWN_STEPS = 10
 
 
 class Grid(NamedTuple):
@@ -46,9 +46,26 @@ class Grid(NamedTuple):
 
 
 def draw_contact_sheet(sheets: Mapping[str, NDArray[Any]], columns: int = 8, levels: int = 256) -> Figure:
-    """The paper's figure of OoD examples: a titled block of images for each set, two blocks side by side.
+    """Draw blocks of images, two side by side, as in the paper's figure of OoD examples.
 
-    Each set is (n, H, W, C) with C = 1 or 3 and values 0 to levels - 1, drawn `columns` to a row.
+    Parameters
+    ----------
+    sheets : mapping of str to (n, H, W, C)
+        The images of each block by its title, C = 1 or 3, with values from 0 to levels - 1.
+    columns : int
+        Number of images per row.
+    levels : int
+        Number of grey levels.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> sheets = {"test": np.zeros((16, 8, 8, 1)), "inverted": np.full((16, 8, 8, 1), 255)}
+    >>> len(draw_contact_sheet(sheets).axes)
+    2
     """
     if not sheets:
         raise ValueError("sheets is empty; give at least one set of images to draw")
@@ -67,9 +84,28 @@ def draw_contact_sheet(sheets: Mapping[str, NDArray[Any]], columns: int = 8, lev
 
 
 def draw_samples(samples: NDArray[Any], classes: Sequence[str], levels: int) -> Figure:
-    """Samples (K, n, H, W, C) in a row for each class; as many of the n as fit beside each other on a page.
+    """Draw samples in a row for each class, as many of them as fit on a page.
 
-    More than 25 classes stand in several columns of rows.
+    More than 25 classes are split into several columns of rows.
+
+    Parameters
+    ----------
+    samples : (K, n, H, W, C)
+        n images of each class, C = 1 or 3, with values from 0 to levels - 1.
+    classes : sequence of str
+        The K class names.
+    levels : int
+        Number of grey levels.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> figure = draw_samples(np.zeros((2, 5, 8, 8, 1)), ["cat", "dog"], levels=256)
+    >>> [text.get_text() for text in figure.axes[0].texts]
+    ['cat', 'dog']
     """
     check_samples("samples", samples, classes)
     parts = -(-len(classes) // MOST_ROWS)
@@ -85,9 +121,9 @@ def draw_samples(samples: NDArray[Any], classes: Sequence[str], levels: int) -> 
 def draw_sample_sets(
     sets: Mapping[str, NDArray[Any] | None], classes: Sequence[str], levels: int
 ) -> Figure:
-    """Samples (K, n, H, W, C) of several models side by side, titled by their keys; None: a model without.
+    """Samples (K, n, H, W, C) of several models side by side, titled by their keys; None: a model without samples.
 
-    Of many classes the first 25, of each row as many as fit on a page.
+    Only the first 25 classes, and as many samples per row as fit on a page.
     """
     there = {title: samples for title, samples in sets.items() if samples is not None}
     if not there:
@@ -114,7 +150,7 @@ def draw_interpolations(rows: Sequence[tuple[str, NDArray[Any]]], levels: int) -
     figure = draw_grids([Grid("test image", labels, images)], levels, side)
     with rc_context(STYLE):
         figure.axes[0].set_title("test image", loc="right", pad=3)
-        if images.shape[1] > 5:  # room between the two
+        if images.shape[1] > 5:  # room between the two titles
             figure.axes[0].set_title("between them in latent space", pad=3, color=FAINT)
     return figure
 
@@ -154,7 +190,7 @@ def draw_grids(grids: Sequence[Grid], levels: int, side: int) -> Figure:
 
 
 def fit(shape: Sequence[int], n_grids: int, labels: int, wanted: int) -> tuple[int, int]:
-    """The largest side at which `wanted` images (or all) of each row fit on a page, and how many then do.
+    """The largest side at which `wanted` images (or all) of each row fit on a page, and how many fit.
 
     shape is that of a grid's images, labels the width of all labels.
     """
@@ -168,7 +204,7 @@ def fit(shape: Sequence[int], n_grids: int, labels: int, wanted: int) -> tuple[i
 
 
 def label_size(labels: Sequence[str]) -> float:
-    """Font size of labels: smaller where rows are many and low."""
+    """Font size of labels: smaller for many rows."""
     return 9.0 if len(labels) <= 12 else 7.0
 
 
@@ -179,12 +215,12 @@ def label_width(labels: Sequence[str]) -> int:
 
 
 def new_sheet(width: int, height: int) -> Figure:
-    """An empty figure of so many dots."""
+    """An empty figure of this size in dots."""
     return Figure(figsize=(width / DOTS, height / DOTS))
 
 
 def show_block(figure: Figure, block: NDArray[np.float64], left: int, top: int, title: str) -> Axes:
-    """A block (height, width, 3) dot by dot, so far from the figure's left and upper edges."""
+    """Show a block (height, width, 3) dot by dot at a distance from the figure's left and upper edges."""
     width, height = figure.get_size_inches() * DOTS
     place = (
         left / width,
@@ -201,7 +237,7 @@ def show_block(figure: Figure, block: NDArray[np.float64], left: int, top: int, 
 def tile(images: NDArray[Any], columns: int, levels: int, side: int = 96) -> NDArray[np.float64]:
     """Images (n, H, W, C) in thin frames side by side on white, RGB in [0, 1], each about `side` dots wide.
 
-    A pixel is a whole number of dots, so none looks wider than its neighbour.
+    A pixel is a whole number of dots, so all look equally wide.
     """
     if images.ndim != 4 or images.shape[3] not in (1, 3) or len(images) == 0:
         raise ValueError(
@@ -233,7 +269,7 @@ def draw_trajectory(arrays: Arrays, classes: Sequence[str], levels: int) -> Figu
     if missing:
         raise ValueError(f"arrays lack trajectory/{missing[0]}; evaluate the run with a trajectory")
     n = len(arrays["trajectory/images"])
-    steps = np.linspace(0, n - 1, min(n, MOST_STEPS)).round().astype(int)
+    steps = np.linspace(0, n - 1, min(n, SHOWN_STEPS)).round().astype(int)
     with rc_context(STYLE):
         figure = Figure(figsize=(PAGE, 5.6), layout="constrained")
         frame = figure.add_gridspec(2, max(6, len(steps)), height_ratios=(4, 1))

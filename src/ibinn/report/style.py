@@ -1,4 +1,4 @@
-"""One look for all figures: colours, marks, panels, text that stays apart. Only `save_figure` writes."""
+"""The style of all figures: colours, marks, panels, labels that do not overlap. Only `save_figure` writes."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ COLOURS = (
 )
 MARKERS = "o^sDvPX"  # seven beside ten colours: 70 pairs
 MOST_COLOURED = 20  # classes beyond this cannot be told apart by colour and mark
-SCALE = colormaps["viridis"]  # for their means
+CLASS_SCALE = colormaps["viridis"]  # for their means
 INK, FAINT = "#222222", "#9a9a9a"
 PAGE = 7.2  # inches: the width of a page
 STYLE: dict[Any, Any] = {
@@ -51,13 +51,37 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def save_figure(figure: Figure, stem: Path) -> None:
-    """Write stem.png and stem.pdf, each whole or not at all."""
+    """Write a figure as PNG and PDF, atomically.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        The figure.
+    stem : Path
+        The path without suffix; missing folders are created.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     save_figure(Figure(), Path(folder, "empty"))
+    ...     sorted(path.name for path in Path(folder).iterdir())
+    ['empty.pdf', 'empty.png']
+    """
     stem.parent.mkdir(parents=True, exist_ok=True)
+    for suffix, content in png_and_pdf(figure).items():
+        write_atomically(stem.with_name(f"{stem.name}.{suffix}"), content)
+
+
+def png_and_pdf(figure: Figure) -> dict[str, bytes]:
+    """The figure as the contents of a PNG and of a PDF file, by suffix."""
+    files = {}
     with rc_context(STYLE):
         for suffix in ("png", "pdf"):
-            drawn = io.BytesIO()
-            figure.savefig(drawn, format=suffix)
-            write_atomically(stem.with_name(f"{stem.name}.{suffix}"), drawn.getvalue())
+            file = io.BytesIO()
+            figure.savefig(file, format=suffix)
+            files[suffix] = file.getvalue()
+    return files
 
 
 # --- panels and text ---------------------------------------------------------------------------------
@@ -75,29 +99,29 @@ def new_panels(n: int, across: int, height: float, key: float = 0.0) -> tuple[Fi
 
 
 def table_shape(n: int, across: int) -> tuple[int, int]:
-    """Rows and columns for n panels, at most `across` to a row, all rows as full as can be."""
+    """Rows and columns for n panels, at most `across` per row, with rows as full as possible."""
     rows = -(-n // across)
     return rows, -(-n // rows)
 
 
 def plain(name: str, longest: int = 18) -> str:
-    """A name of the user's as one short line that is not taken for a formula."""
+    """A user's name for something as one short line, without formulas."""
     line = " ".join(name.split())
     if len(line) > longest:
         half = longest // 2
-        line = f"{line[: half - 1]}…{line[-half:]}"  # both ends: of a path the last part tells most
+        line = f"{line[: half - 1]}…{line[-half:]}"  # both ends: the last part of a path matters most
     return line.replace("$", r"\$")
 
 
 def text_width(text: str, size: float) -> float:
-    """How wide a text of this font size is, in points."""
+    """The width of a text of this font size, in points."""
     if not text.strip():
         return 0.0
     return float(TextPath((0, 0), text, prop=FontProperties(size=size)).get_extents().width)
 
 
-def note(axis: Axes, text: str) -> None:
-    """A remark in the middle of a panel that has nothing else to show."""
+def write_note(axis: Axes, text: str) -> None:
+    """Text in the middle of an empty panel."""
     axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", color=FAINT)
 
 
@@ -112,9 +136,9 @@ def label_points(axis: Axes, xy: NDArray[Any], texts: Sequence[str], size: float
 
 
 def spread_labels(axis: Axes, labels: Sequence[Annotation], keep_free: NDArray[Any] | None = None) -> None:
-    """Move each label to a free place beside its point, first come, first served; without one it goes.
+    """Move each label to a free place beside its point, in order; remove it if there is none.
 
-    Points (n, 2) in keep_free are not written on. The figure's layout must stand: `draw_without_rendering`.
+    Labels avoid the points (n, 2) in keep_free. Call `draw_without_rendering` first to fix the layout.
     """
     points = [label.xy for label in labels] + ([] if keep_free is None else keep_free.tolist())
     marks = axis.transData.transform(np.reshape(points, (-1, 2)))
@@ -132,7 +156,7 @@ def spread_labels(axis: Axes, labels: Sequence[Annotation], keep_free: NDArray[A
 
 
 def move_label(label: Annotation, distance: float, angle: float) -> Bbox:
-    """Put a label at this distance in points and angle in degrees from its point; the room it takes there."""
+    """Put a label at this distance (points) and angle (degrees) from its point; its new bounding box."""
     dx, dy = np.cos(np.radians(angle)), np.sin(np.radians(angle))
     label.set_position((distance * dx, distance * dy))
     label.set_horizontalalignment("left" if dx > 0.1 else "right" if dx < -0.1 else "center")
@@ -146,7 +170,7 @@ def move_label(label: Annotation, distance: float, angle: float) -> Bbox:
 def class_look(label: int, n_classes: int) -> tuple[Any, str]:
     """Colour and mark of a class: ten colours beside seven marks, or a continuous scale for many classes."""
     if n_classes > MOST_COLOURED:
-        return SCALE(label / (n_classes - 1)), "o"
+        return CLASS_SCALE(label / (n_classes - 1)), "o"
     return COLOURS[label % len(COLOURS)], MARKERS[label % len(MARKERS)]
 
 
@@ -178,11 +202,11 @@ def fit_view(axis: Axes, points: NDArray[Any] | None, *whole: NDArray[Any] | Non
 
 
 def class_key(figure: Figure, axes: Sequence[Axes], classes: Sequence[str], loc: LegendLocType) -> None:
-    """One legend of all classes, below the panels or on their right; a colour bar where classes are many."""
+    """One legend of all classes, below the panels or on their right; a colour bar for many classes."""
     n = len(classes)
     if n > MOST_COLOURED:
         ticks = np.unique(np.linspace(0, n - 1, 6).round().astype(int))
-        scale = ScalarMappable(Normalize(0, n - 1), SCALE)
+        scale = ScalarMappable(Normalize(0, n - 1), CLASS_SCALE)
         bar = figure.colorbar(scale, ax=list(axes), ticks=ticks, fraction=0.03, label="mean of class")
         bar.ax.set_yticklabels([plain(classes[i]) for i in ticks])
         return
@@ -195,7 +219,7 @@ def class_key(figure: Figure, axes: Sequence[Axes], classes: Sequence[str], loc:
 
 
 def key_shape(classes: Sequence[str], width: float) -> tuple[int, int]:
-    """Rows and columns of a legend of so many inches; no rows for the many classes of a colour bar."""
+    """Rows and columns of a legend of this width in inches; no rows if a colour bar replaces it."""
     if len(classes) > MOST_COLOURED:
         return 0, 1
     widest = max(text_width(plain(name), STYLE["font.size"]) for name in classes) + 40  # for mark and gap
@@ -215,17 +239,17 @@ class GammaAxis(NamedTuple):
     with_infinity: bool
 
     def place(self, gamma: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Where each gamma stands on the axis."""
+        """Positions on the axis."""
         finite = np.where(np.isinf(gamma), self.high * self.gap, gamma)
         return np.where(gamma == 0, self.low / self.gap, finite)
 
     @property
     def rim(self) -> float:
-        """How far the axis goes on beyond its last mark, as a factor."""
+        """How far the axis extends beyond its last mark, as a factor."""
         return float(self.gap**0.4)
 
     def dress(self, axis: Axes) -> None:
-        """Scale, ticks, and a break before each end that is no number on a log scale."""
+        """Set scale and ticks, with a break before 0 and infinity."""
         axis.set_xscale("log")
         left, right = self.low, self.high
         ticks = {x: f"{x:g}" for x in gamma_ticks(left, right)}
@@ -252,7 +276,7 @@ def gamma_ticks(low: float, high: float) -> list[float]:
 
 
 def cut_axis(axis: Axes, x: float, gap: float) -> None:
-    """Two slashes with white between them: the axis does not go on here."""
+    """Draw a break in the axis: two slashes with white between them."""
     style: dict[str, Any] = {"transform": axis.get_xaxis_transform(), "clip_on": False, "zorder": 5}
     axis.plot([x], [0], marker="s", markersize=4, color="white", **style)
     slashes: dict[str, Any] = {"marker": [(-0.4, -1), (0.4, 1)], "markersize": 7, "linestyle": ""}

@@ -1,6 +1,6 @@
 """Several runs' numbers -> Figure: what gamma and sigma change, and latent spaces beside each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,21 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from ibinn.report.figures import Results, pick, usual_range
+from ibinn.report.figures import floats, usual_range
+from ibinn.report.quantities import (
+    BITS,
+    CI_XZ,
+    ECE,
+    ERROR,
+    GEO_MEAN,
+    ICE,
+    LOSS_X,
+    MCE,
+    NLL_Y,
+    Quantity,
+    entropy_increase,
+    ood_auroc,
+)
 from ibinn.report.style import (
     COLOURS,
     FAINT,
@@ -26,29 +40,30 @@ from ibinn.report.style import (
     key_shape,
     label_points,
     new_panels,
-    note,
     plain,
     scatter_classes,
     spread_labels,
     table_shape,
+    write_note,
 )
+from ibinn.report.text import METHOD_NAMES
+from ibinn.run.results import Results
 
-METHODS = {"ibinn": ("IB-INN", "-"), "vib": ("VIB", ":")}  # name and line
-Keys = tuple[str, ...]  # the path to a number in results.json
+LINES = {"ibinn": "-", "vib": ":"}  # of the methods that have a gamma
 
 
 class Look(NamedTuple):
-    """How a number's curve is drawn: in ink, or as an out-of-distribution set's."""
+    """Colour and mark of a curve: in ink, or as an OoD set's."""
 
     colour: str = INK
     mark: str = "o"
 
 
 class Panel(NamedTuple):
-    """A titled panel with a curve for the number at each path, and a line where pure chance would be."""
+    """A titled panel with a curve for each quantity, and a line at the value of pure chance."""
 
     title: str
-    curves: Sequence[tuple[Keys, Look]]
+    curves: Sequence[tuple[Quantity, Look]]
     chance: float | None = None
 
 
@@ -60,18 +75,20 @@ class Curve(NamedTuple):
     error: NDArray[np.float64]
     converged: NDArray[np.bool_]
 
-    def only(self, chosen: NDArray[np.bool_]) -> "Curve":
-        """The chosen points alone."""
-        return Curve(self.x[chosen], self.mean[chosen], self.error[chosen], self.converged[chosen])
+    def only(self, mask: NDArray[np.bool_]) -> "Curve":
+        """The points where the mask is true."""
+        return Curve(self.x[mask], self.mean[mask], self.error[mask], self.converged[mask])
 
 
-def sweep_curve(runs: Sequence[Results], knob: str, path: Keys) -> Curve:
-    """The number at `path` against that at `knob`, sorted; runs that lack either are left out."""
+def sweep_curve(
+    runs: Sequence[Results], knob: Callable[[Results], float | None], quantity: Quantity
+) -> Curve:
+    """A quantity against a knob, sorted; runs that lack either are left out."""
     groups: dict[float, list[tuple[float, bool]]] = {}
     for run in runs:
-        x, y = pick(run, knob), pick(run, *path)
-        if not np.isnan(x) and np.isfinite(y):
-            groups.setdefault(x, []).append((y, run.get("converged") is not False))
+        x, y = knob(run), quantity.value(run)
+        if x is not None and y is not None and np.isfinite(y):
+            groups.setdefault(x, []).append((y, run.converged))
     places = sorted(groups)
     values = [np.array([y for y, _ in groups[x]]) for x in places]
     errors = [y.std(ddof=1) / len(y) ** 0.5 if len(y) > 1 else 0.0 for y in values]
@@ -80,62 +97,52 @@ def sweep_curve(runs: Sequence[Results], knob: str, path: Keys) -> Curve:
     return Curve(np.array(places), np.array(means), np.array(errors), np.array(converged, dtype=bool))
 
 
+def panel_of(quantity: Quantity, title: str = "") -> Panel:
+    title = title or quantity.heading[0].upper() + quantity.heading[1:]
+    return Panel(title + quantity.arrow, [(quantity, Look())])
+
+
 # --- gamma -------------------------------------------------------------------------------------------
 
 
 def gamma_axis(runs: Sequence[Results]) -> GammaAxis:
     """The axis that holds every run's gamma."""
-    gammas = np.array([pick(run, "gamma") for run in runs])
+    gammas = floats(run.gamma for run in runs)
     inner = gammas[np.isfinite(gammas) & (gammas > 0)]
     low, high = (float(inner.min()), float(inner.max())) if len(inner) else (1.0, 1.0)
     gap = 10 ** max(0.5, 0.2 * np.log10(high / low))
     return GammaAxis(low, high, float(gap), bool((gammas == 0).any()), bool(np.isinf(gammas).any()))
 
 
-def draw_gamma_panels(results_list: Sequence[Results], score: str = "typicality") -> Figure:
+def draw_gamma_panels(runs: Sequence[Results], score: str = "typicality") -> Figure:
     """The paper's figure 5: five numbers against gamma, IB-INN solid and VIB dotted, means over seeds."""
-    sets = ood_sets(results_list)
+    sets = ood_sets(runs)
+    areas = [(ood_auroc(name, score), look) for name, look in sets.items()]
+    increases = [(entropy_increase(name), look) for name, look in sets.items()]
     panels = [
-        Panel("Error (%) ↓", [(("error",), Look())]),
-        Panel("Bits/dim ↓", [(("bits_per_dim",), Look())]),
-        Panel("Calibration error (%) ↓", [(("calibration", "geo_mean"), Look())]),
-        Panel(
-            f"OoD AUROC by {score} (%) ↑",
-            [(("ood", name, "auroc", score), look) for name, look in sets.items()],
-            chance=50,
-        ),
-        Panel(
-            "OoD entropy increase (nats) ↑",
-            [(("ood", name, "entropy_increase"), look) for name, look in sets.items()],
-        ),
+        *map(panel_of, (ERROR, BITS)),
+        panel_of(GEO_MEAN, "Calibration error (%)"),
+        Panel(f"OoD AUROC by {score} (%) ↑", areas, chance=50),
+        Panel("OoD entropy increase (nats) ↑", increases),
     ]
     with rc_context(STYLE):
         figure, axes = new_panels(6, across=3, height=2.2)
-        off_scale = draw_gamma(axes[:5], panels, results_list)
-        write_key(axes[5], results_list, sets, off_scale)
+        off_scale = draw_gamma(axes[:5], panels, runs)
+        write_key(axes[5], runs, sets, off_scale)
     return figure
 
 
-def draw_gamma_full(results_list: Sequence[Results], score: str = "typicality") -> Figure:
-    """The appendix's version: every number against gamma, a panel for each out-of-distribution set."""
-    sets = ood_sets(results_list)
-    first = {
-        "Error (%) ↓": ("error",),
-        "−log q(y|x) (nats) ↓": ("nll_y",),
-        "Bits/dim ↓": ("bits_per_dim",),
-        "ECE (%) ↓": ("calibration", "ece"),
-        "MCE (%) ↓": ("calibration", "mce"),
-        "ICE (%) ↓": ("calibration", "ice"),
-        "Geometric mean (%) ↓": ("calibration", "geo_mean"),
-    }
+def draw_gamma_full(runs: Sequence[Results], score: str = "typicality") -> Figure:
+    """The appendix's version: every number against gamma, a panel for each OoD set."""
+    sets = ood_sets(runs)
+    first = [panel_of(quantity) for quantity in (ERROR, NLL_Y, BITS, ECE, MCE, ICE)]
     groups = {
-        "": [Panel(title, [(path, Look())]) for title, path in first.items()],
+        "": [*first, panel_of(GEO_MEAN, "Geometric mean (%)")],
         "entropy increase (nats)": [
-            Panel(f"{plain(name)} ↑", [(("ood", name, "entropy_increase"), look)])
-            for name, look in sets.items()
+            Panel(f"{plain(name)} ↑", [(entropy_increase(name), look)]) for name, look in sets.items()
         ],
         f"AUROC (%), {score}": [
-            Panel(f"{plain(name)} ↑", [(("ood", name, "auroc", score), look)], chance=50)
+            Panel(f"{plain(name)} ↑", [(ood_auroc(name, score), look)], chance=50)
             for name, look in sets.items()
         ],
     }
@@ -148,17 +155,17 @@ def draw_gamma_full(results_list: Sequence[Results], score: str = "typicality") 
         off_scale = False
         for i, (name, row) in enumerate(rows):
             axes = [figure.add_subplot(len(rows), 4, 4 * i + j + 1) for j in range(len(row))]
-            off_scale |= draw_gamma(axes, row, results_list)
+            off_scale |= draw_gamma(axes, row, runs)
             axes[0].set_ylabel(name, fontsize=8)
             for axis in axes:
                 axis.tick_params(labelsize=8)
-        write_key(figure.add_subplot(len(rows), 4, 8), results_list, {}, off_scale)
+        write_key(figure.add_subplot(len(rows), 4, 8), runs, {}, off_scale)
     return figure
 
 
 def ood_sets(runs: Sequence[Results]) -> dict[str, Look]:
-    """The out-of-distribution sets of all runs, in the order of their first appearance, and their looks."""
-    names = dict.fromkeys(name for run in runs for name in run.get("ood") or {})
+    """The OoD sets of all runs in order of first appearance, with their looks."""
+    names = dict.fromkeys(name for run in runs for name in run.ood)
     return {
         name: Look(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)
     }
@@ -166,39 +173,40 @@ def ood_sets(runs: Sequence[Results]) -> dict[str, Look]:
 
 def draw_gamma(axes: Sequence[Axes], panels: Sequence[Panel], runs: Sequence[Results]) -> bool:
     """The panels on these axes, all over the same gammas; whether some number is off the scale."""
-    runs = [run for run in runs if run["method"] in METHODS]
+    runs = [run for run in runs if run.method in LINES]
     if not runs:
-        raise ValueError(f"no run has a gamma to compare; give runs of {' or '.join(METHODS)}")
+        raise ValueError(f"no run has a gamma to compare; give runs of {' or '.join(LINES)}")
     gammas = gamma_axis(runs)
     off_scale = False
     for axis, panel in zip(axes, panels, strict=True):
         drawn = []
-        for path, look in panel.curves:
-            for method, (_, line) in METHODS.items():
-                curve = sweep_curve([run for run in runs if run["method"] == method], "gamma", path)
+        for quantity, look in panel.curves:
+            for method, line in LINES.items():
+                of_method = [run for run in runs if run.method == method]
+                curve = sweep_curve(of_method, lambda run: run.gamma, quantity)
                 inner = np.isfinite(curve.x) & (curve.x > 0)
                 at = curve._replace(x=gammas.place(curve.x))
                 draw_curve(axis, at.only(inner), look, line)
                 draw_curve(axis, at.only(~inner), look, "")
-                alone = ~inner | (inner.sum() == 1)  # where no line tells the methods apart
+                alone = ~inner | (inner.sum() == 1)  # where no line shows the method
                 for x, mean in zip(at.x[alone], at.mean[alone], strict=True):
                     axis.plot([x / gammas.rim, x * gammas.rim], [mean, mean], line, color=look.colour)
                 drawn.append((at, look))
-        off_scale |= let_spikes_go(axis, drawn)
+        off_scale |= clip_spikes(axis, drawn)
         if panel.chance is not None:
             low, high = axis.get_ylim()
-            if high - low < 1:  # of percents: less is no difference to look at
+            if high - low < 1:  # percent: smaller differences do not matter
                 axis.set_ylim((low + high - 1) / 2, (low + high + 1) / 2)
             axis.axhline(panel.chance, color=INK, linewidth=0.8, zorder=1)
         if not axis.containers:
-            note(axis, "no values")
+            write_note(axis, "no values")
         axis.set_title(panel.title)
         gammas.dress(axis)
     return off_scale
 
 
-def let_spikes_go(axis: Axes, curves: Sequence[tuple[Curve, Look]]) -> bool:
-    """Where a few values would flatten all others, they leave the panel, and arrows tell where; if any did."""
+def clip_spikes(axis: Axes, curves: Sequence[tuple[Curve, Look]]) -> bool:
+    """Replace the few values that would flatten all others by arrows at the edge; whether there are any."""
     values = np.concatenate([np.empty(0), *(curve.mean for curve, _ in curves)])
     bottom, top = usual_range(values, 25, 75)
     if ((values >= bottom) & (values <= top)).all():
@@ -224,15 +232,15 @@ def draw_curve(axis: Axes, curve: Curve, look: Look, line: str) -> None:
 
 
 def write_key(axis: Axes, runs: Sequence[Results], sets: Mapping[str, Look], off_scale: bool) -> None:
-    """What lines, colours and marks mean, in a panel of its own."""
+    """The legend of lines, colours and marks, in a panel of its own."""
     axis.set_axis_off()
-    methods = {run["method"] for run in runs}
+    methods = {run.method for run in runs}
     key = [
-        (name, Line2D([], [], color=INK, ls=line, marker="o", markersize=4))
-        for method, (name, line) in METHODS.items()
+        (METHOD_NAMES[method], Line2D([], [], color=INK, ls=line, marker="o", markersize=4))
+        for method, line in LINES.items()
         if method in methods
     ]
-    if any(run["method"] in METHODS and run.get("converged") is False for run in runs):
+    if any(run.method in LINES and not run.converged for run in runs):
         hollow: dict[str, Any] = {"marker": "o", "markersize": 4, "markerfacecolor": "white"}
         key.append(("not converged", Line2D([], [], color=INK, linestyle="", **hollow)))
     for name, (colour, mark) in sets.items():
@@ -246,33 +254,29 @@ def write_key(axis: Axes, runs: Sequence[Results], sets: Mapping[str, Look], off
 # --- sigma -------------------------------------------------------------------------------------------
 
 
-def draw_sigma(results_list: Sequence[Results], n_dims: int) -> Figure:
+def draw_sigma(runs: Sequence[Results]) -> Figure:
     """The appendix's figure: losses, performance and CI(X, Z) against the noise sigma, means over seeds.
 
     Beside CI(X, Z) the slope it must have for small sigma, -D log sigma, through the smallest sigma.
     """
-    columns: list[dict[str, Keys]] = [
-        {"$\\mathcal{L}_X$ (nats/dim) ↓": ("loss_x",), "−log q(y|x) (nats) ↓": ("nll_y",)},
-        {"Error (%) ↓": ("error",), "Bits/dim ↓": ("bits_per_dim",)},
-        {"CI(X, Z) (nats)": ("information", "ci_xz")},
-    ]
-    runs = [run for run in results_list if pick(run, "sigma") > 0]
-    levels = {run["levels"] for run in runs if run.get("levels")}
+    columns = ((LOSS_X, NLL_Y), (ERROR, BITS), (CI_XZ,))
+    runs = [run for run in runs if run.sigma]
+    levels = {run.levels for run in runs if run.levels}
     with rc_context(STYLE):
         figure = Figure(figsize=(PAGE, 3.6), layout="constrained")
         frame = figure.add_gridspec(2, 3)
         for j, panels in enumerate(columns):
-            for i, (title, path) in enumerate(panels.items()):
+            for i, quantity in enumerate(panels):
                 axis = figure.add_subplot(frame[i, j] if len(panels) > 1 else frame[:, j])
-                curve = sweep_curve(runs, "sigma", path)
+                curve = sweep_curve(runs, lambda run: run.sigma, quantity)
                 draw_curve(axis, curve, Look(COLOURS[0]), "-")
                 if not len(curve.x):
-                    note(axis, "no values")
+                    write_note(axis, "no values")
                 for n in levels:
                     axis.axvline(1 / n, color=FAINT, linewidth=1, linestyle=":", label=f"a level, 1/{n}")
-                axis.set(xscale="log", title=title)
+                axis.set(xscale="log", title=panel_of(quantity).title)
             axis.set_xlabel("σ (pixel units)")
-        draw_slope(axis, curve, n_dims)
+        draw_slope(axis, curve, runs[0].n_dims if runs else 0)
         figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 

@@ -1,6 +1,6 @@
 """Results of several runs on one data set -> the paper's table -> Markdown, LaTeX, CSV. Nothing is written here.
 
-make_table(results)             rows of runs that differ only in seed: mean and standard error
+make_table(runs)                rows of runs that differ only in seed: mean and standard error
 with_printed(table, "cifar10")  the paper's own rows beneath them
 to_markdown, to_latex, to_csv   the best of each column bold, except in CSV
 """
@@ -10,7 +10,7 @@ import io
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from statistics import fmean, stdev
@@ -18,14 +18,28 @@ from typing import Any, NamedTuple
 
 from ibinn.report import paper as printed
 from ibinn.report.paper import DISCRIMINATIVE, GENERATIVE, IB_INN, NLL, NLL_FIXED, ONLY_X, ONLY_Y, PRINTED
+from ibinn.report.quantities import (
+    BITS,
+    ECE,
+    ERROR,
+    GEO_MEAN,
+    ICE,
+    MCE,
+    PAPER_BITS,
+    Quantity,
+    average,
+    decimal,
+    entropy_increase,
+    mean_if_all,
+    ood_auroc,
+    shortest,
+)
 from ibinn.report.text import CONTROLS
+from ibinn.run.results import Results
 
-Run = Mapping[str, Any]  # a results.json
-
-NONE = "--"
-DIGITS = 2
+MISSING = "--"
 SIZES = ("tiny", "small", "base", "paper")
-METHODS = {  # in the order of the rows: group, label; {} becomes gamma
+ROWS = {  # in the order of the rows: group, label; {} becomes gamma
     "ibinn": (IB_INN, "{}"),
     "class-nll": (GENERATIVE, NLL),
     "class-nll-fixed": (GENERATIVE, NLL_FIXED),
@@ -36,25 +50,37 @@ METHODS = {  # in the order of the rows: group, label; {} becomes gamma
 
 
 @dataclass(frozen=True)
-class Column:
-    """A measure: `name` is its heading, or `short` beneath the heading of a block of columns."""
+class TableRun:
+    """Results, and the other settings that tell a run from those that are otherwise alike."""
 
-    key: str
+    results: Results
+    variant: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A quantity with its heading; `short` is the heading beneath that of a block of columns.
+
+    mean_of: for an average, the keys of the columns that it is over.
+    """
+
+    quantity: Quantity
     name: str
-    path: tuple[str, ...] = ()  # where results.json has it
-    mean_of: tuple["Column", ...] = ()  # or else the mean of which columns it is
     block: str = ""
     short: str = ""
-    higher_is_better: bool = False
-    of_classes: bool = True  # means nothing if the labels are not in the loss
+    mean_of: tuple[str, ...] = ()
 
     @property
-    def arrow(self) -> str:
-        return "↑" if self.higher_is_better else "↓"
+    def key(self) -> str:
+        return self.quantity.name
+
+    @property
+    def heading(self) -> str:
+        return f"{self.name}{self.quantity.arrow}"
 
 
 class Cell(NamedTuple):
-    """The mean over n seeds, and its standard error: sample standard deviation / sqrt(n), none for one seed."""
+    """The mean over n seeds, and its standard error: sample standard deviation / sqrt(n), None for one seed."""
 
     mean: float
     standard_error: float | None
@@ -62,18 +88,18 @@ class Cell(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What the runs of a row share. No gamma for methods without that knob, no sigma without Gaussian noise."""
+    """What the runs of a row share. gamma is None for methods without that knob, sigma without Gaussian noise."""
 
     method: str
     gamma: float | None
     size: str
     noise: str | None
     sigma: float | None
-    variant: str  # other settings, where runs that are alike in all the rest differ in them
+    variant: str
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """Cells by column key; a key is missing where one of the runs lacks the number. Printed rows have no setup."""
 
     group: str
@@ -92,44 +118,37 @@ class Table:
     dataset: str
     score: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    runs: tuple[Run, ...]  # those of the rows
-
-
-BITS, PAPER_BITS = "bits_per_dim", "bits_per_dim_paper_convention"
-PAPER_BITS_COLUMN = Column(PAPER_BITS, "bits/dim (paper's convention)", (PAPER_BITS,), of_classes=False)
-TITLES = {"geo_mean": "calibration geo. mean", "ece": "ECE", "mce": "MCE", "ice": "ICE"}
+    rows: tuple[TableRow, ...]
+    runs: tuple[TableRun, ...]  # those of the rows
 
 
 def make_table(
-    results: Iterable[Run], score: str = "typicality", sets: Sequence[str] | None = None
+    runs: Iterable[TableRun], score: str = "typicality", sets: Sequence[str] | None = None
 ) -> Table:
-    """The paper's table over runs of one data set, with the OoD sets given or all that there are."""
-    runs = tuple(results)
+    """The paper's table over runs of one data set, with the given OoD sets or all that the runs have."""
+    runs = tuple(runs)
     found = check_runs(runs, score)
     sets = sorted(found, key=paper_first) if sets is None else sets
     if unknown := [name for name in sets if name not in found]:
         raise ValueError(f"no run has the OoD set {unknown[0]!r}; they have {listed(sorted(found))}")
     columns = make_columns(sets, score)
-    labels = labels_of({setup_of(run) for run in runs})
-    ordered = sorted(runs, key=lambda run: (in_order(setup_of(run)), run["seed"]))
+    labels = labels_of(map(setup_of, runs))
+    ordered = sorted(runs, key=lambda run: (in_order(setup_of(run)), run.results.seed))
     rows = [
         make_row(setup, labels[setup], [*group], columns) for setup, group in groupby(ordered, setup_of)
     ]
-    return Table(str(runs[0]["dataset"]), score, columns, tuple(rows), runs)
+    return Table(runs[0].results.dataset, score, columns, tuple(rows), runs)
 
 
-def check_runs(runs: Sequence[Run], score: str) -> set[str]:
+def check_runs(runs: Sequence[TableRun], score: str) -> set[str]:
     """The names of their OoD sets; ValueError for runs that make no table."""
     if not runs:
-        raise ValueError("results is empty; give at least one run to make a table of")
-    if len(datasets := {str(run["dataset"]) for run in runs}) > 1:
-        raise ValueError(f"results are of the data sets {listed(sorted(datasets))}; make a table of each")
-    if unknown := {str(run["method"]) for run in runs} - METHODS.keys():
-        raise ValueError(f"method is {min(unknown)!r} but must be one of {listed(METHODS)}")
-    sets = [(name, ood) for run in runs for name, ood in (run.get("ood") or {}).items()]
-    scores = {name for _, ood in sets for name in ood.get("auroc") or {}}
-    if score not in scores | {"typicality"}:  # that one a table of discriminative models lacks
+        raise ValueError("runs is empty; give at least one run to make a table of")
+    if len(datasets := {run.results.dataset for run in runs}) > 1:
+        raise ValueError(f"runs are of the data sets {listed(sorted(datasets))}; make a table of each")
+    sets = [(name, ood) for run in runs for name, ood in run.results.ood.items()]
+    scores = {name for _, ood in sets for name in ood.auroc}
+    if score not in scores | {"typicality"}:  # a table of discriminative models lacks that one
         raise ValueError(f"no run has the OoD score {score!r}; they have {listed(sorted(scores))}")
     return {name for name, _ in sets}
 
@@ -139,7 +158,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def position(name: str, names: Sequence[str]) -> int:
-    """What is not among the names comes last."""
+    """The index of a name; other names come last."""
     return names.index(name) if name in names else len(names)
 
 
@@ -150,63 +169,45 @@ def paper_first(name: str) -> tuple[int, str]:
 
 def make_columns(sets: Sequence[str], score: str) -> tuple[Column, ...]:
     calibration = [
-        Column(
-            f"calibration.{key}",
-            f"{title} (%)",
-            ("calibration", key),
-            block="calibration error (%)",
-            short=title.removeprefix("calibration "),
-        )
-        for key, title in TITLES.items()
+        Column(q, q.heading, "calibration error (%)", q.label.removeprefix("calibration "))
+        for q in (GEO_MEAN, ECE, MCE, ICE)
     ]
     return (
-        Column("error", "error (%)", ("error",)),
-        Column(BITS, "bits/dim", (BITS,), of_classes=False),
+        Column(ERROR, ERROR.heading),
+        Column(BITS, BITS.heading),
         *calibration,
-        *ood_columns(sets, ("entropy_increase",), "entropy increase", "OoD entropy increase (nats)", True),
-        *ood_columns(sets, ("auroc", score), "AUROC", f"OoD AUROC of {score} (%)", False),
+        *ood_columns(sets, entropy_increase, "OoD entropy increase (nats)"),
+        *ood_columns(sets, lambda name: ood_auroc(name, score), f"OoD AUROC of {score} (%)"),
     )
 
 
-def ood_columns(
-    sets: Sequence[str], measure: tuple[str, ...], name: str, block: str, of_classes: bool
-) -> list[Column]:
-    """The average over the sets, then a column for each; nothing where there is no set."""
-
-    def column(place: str, short: str, **source: Any) -> Column:
-        key = ".".join((place, *measure))
-        return Column(key, f"{name}: {short}", **source, **shared, short=short)
-
-    shared: dict[str, Any] = {"block": block, "higher_is_better": True, "of_classes": of_classes}
-    each = [column(f"ood.{one}", one, path=("ood", one, *measure)) for one in sets]
-    tried = tuple(c for c in each if c.short not in CONTROLS)
-    return [column("average", "average", mean_of=tried or tuple(each)), *each] if each else []
+def ood_columns(sets: Sequence[str], of: Callable[[str], Quantity], block: str) -> list[Column]:
+    """The average over the sets except controls, then a column for each; nothing without sets."""
+    if not sets:
+        return []
+    tried = [name for name in sets if name not in CONTROLS] or sets
+    keys = tuple(of(name).name for name in tried)
+    each = [Column(of(name), of(name).label, block, name) for name in sets]
+    return [Column(mean := average(of, tried), mean.label, block, "average", keys), *each]
 
 
-def setup_of(run: Run) -> Setup:
+def setup_of(run: TableRun) -> Setup:
     """Runs of one setup differ only in seed."""
-    has_gamma = "{}" in METHODS[run["method"]][1]
-    gamma = float(run["gamma"]) if has_gamma else None
-    variant = run.get("variant", "")
-    return Setup(run["method"], gamma, run["size"], run.get("noise"), run.get("sigma"), variant)
+    r = run.results
+    gamma = r.gamma if "{}" in ROWS[r.method][1] else None
+    return Setup(r.method, gamma, r.size, r.noise, r.sigma, run.variant)
 
 
 def in_order(setup: Setup) -> tuple[Any, ...]:
     """The order of the rows: method, gamma, size, noise, other settings."""
     method, gamma, size, noise, sigma, variant = setup
-    return (
-        [*METHODS].index(method),
-        gamma or 0,
-        position(size, SIZES),
-        size,
-        sigma or 0,
-        noise or "",
-        variant,
-    )
+    size_first = position(size, SIZES), size
+    return [*ROWS].index(method), gamma or 0, *size_first, sigma or 0, noise or "", variant
 
 
-def labels_of(setups: set[Setup]) -> dict[Setup, str]:
-    """The size is named in a table of several sizes, the noise where one size has several, and any variant."""
+def labels_of(setups: Iterable[Setup]) -> dict[Setup, str]:
+    """Labels with the size where there are several, the noise where one size has several, and any variant."""
+    setups = set(setups)
     sizes = {setup.size for setup in setups}
     noises = {(setup.size, setup.noise, setup.sigma) for setup in setups}
     return {
@@ -219,49 +220,35 @@ def labels_of(setups: set[Setup]) -> dict[Setup, str]:
 
 
 def label_of(method: str, gamma: float | None) -> str:
-    """As in the paper: gamma, or the one term of the loss that is left."""
+    """The label of a row as in the paper: gamma, or the one term of the loss that is left.
+
+    Examples
+    --------
+    >>> label_of("ibinn", 1.0), label_of("ibinn", math.inf), label_of("resnet", None)
+    ('γ = 1', 'only L_Y (γ → ∞)', 'ResNet')
+    """
     if method == "ibinn" and gamma in (0, math.inf):
         return ONLY_X if gamma == 0 else ONLY_Y
-    return METHODS[method][1].format("γ → ∞" if gamma == math.inf else f"γ = {plain(gamma or 0.0)}")
+    return ROWS[method][1].format("γ → ∞" if gamma == math.inf else f"γ = {shortest(gamma or 0.0)}")
 
 
 def noise_name(setup: Setup) -> str:
-    sigma = [] if setup.sigma is None else [f"σ = {plain(setup.sigma)}"]
+    sigma = [] if setup.sigma is None else [f"σ = {shortest(setup.sigma)}"]
     return " and ".join(["uniform noise"] * (setup.noise != "gaussian") + sigma)
 
 
-def plain(number: float) -> str:
-    """1 and 0.1 rather than 1.0 and 0.1; all digits where six do not suffice."""
-    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
-
-
-def make_row(setup: Setup, label: str, runs: Sequence[Run], columns: Sequence[Column]) -> Row:
-    """Runs in the order of their seeds, no seed twice: two runs alike would feign a small error."""
-    seeds = [run["seed"] for run in runs]
+def make_row(setup: Setup, label: str, runs: Sequence[TableRun], columns: Sequence[Column]) -> TableRow:
+    """Runs in the order of their seeds, no seed twice: two equal runs would feign a small error."""
+    seeds = [run.results.seed for run in runs]
     if twice := [one for one, other in pairwise(seeds) if one == other]:
         raise ValueError(f"the row {label!r} has two runs of seed {twice[0]}; leave out all but one")
-    columns = [*columns, PAPER_BITS_COLUMN]
-    values = {column.key: [number(run, column, setup.gamma) for run in runs] for column in columns}
-    cells = {key: cell_of([x for x in xs if x is not None]) for key, xs in values.items() if None not in xs}
-    failed = sum(not run.get("converged", True) for run in runs)
-    return Row(METHODS[setup.method][0], label, cells, len(runs), failed, setup)
-
-
-def number(run: Run, column: Column, gamma: float | None) -> float | None:
-    """What a run has in a column, if finite. At gamma = 0 the labels are not in the loss: no number of classes."""
-    if column.of_classes and gamma == 0:
-        return None
-    if column.mean_of:
-        return mean_if_all([number(run, each, gamma) for each in column.mean_of])
-    value: Any = run
-    for name in column.path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
-def mean_if_all(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if len(known) == len(values) else None
+    cells = {}
+    for quantity in (*(column.quantity for column in columns), PAPER_BITS):
+        values = [value for run in runs if (value := quantity.finite(run.results)) is not None]
+        if len(values) == len(runs):
+            cells[quantity.name] = cell_of(values)
+    failed = sum(not run.results.converged for run in runs)
+    return TableRow(ROWS[setup.method][0], label, cells, len(runs), failed, setup)
 
 
 def cell_of(values: Sequence[float]) -> Cell:
@@ -276,76 +263,75 @@ def with_printed(table: Table, dataset: str) -> Table:
     """
     if dataset not in PRINTED:
         raise ValueError(f"the paper has no table for {dataset!r}, only for {listed(PRINTED)}")
-    names = {column.path[1] for column in table.columns if column.path[:1] == ("ood",)}
+    names = {column.short for column in table.columns}
     ours = make_table(table.runs, table.score, [name for name in printed.SETS if name in names])
-    at = 1 + [column.key for column in ours.columns].index(BITS)
-    columns = (*ours.columns[:at], PAPER_BITS_COLUMN, *ours.columns[at:])
-    theirs = tuple(printed_row(row, columns) for row in PRINTED[dataset])
-    return replace(ours, columns=columns, rows=ours.rows + theirs)
+    at = 1 + [column.quantity for column in ours.columns].index(BITS)
+    columns = (*ours.columns[:at], Column(PAPER_BITS, PAPER_BITS.heading), *ours.columns[at:])
+    paper = tuple(printed_row(row, columns) for row in PRINTED[dataset])
+    return replace(ours, columns=columns, rows=ours.rows + paper)
 
 
-def printed_row(row: printed.PrintedRow, columns: Sequence[Column]) -> Row:
-    """An average that is not the mean of the sets shown, up to rounding, gives way to that mean."""
+def printed_row(row: printed.PrintedRow, columns: Sequence[Column]) -> TableRow:
+    """A printed average that is not the mean of the sets shown, up to rounding, is replaced by that mean."""
     cells: dict[str, float | None] = dict(row.cells)
     for column in columns:
         if column.mean_of:
-            mean = mean_if_all([cells.get(each.key) for each in column.mean_of])
-            cells[column.key] = mean if mean is None else as_told(mean, column, row)
+            mean = mean_if_all([cells.get(key) for key in column.mean_of])
+            cells[column.key] = mean if mean is None else printed_or(mean, column, row)
     known = {key: Cell(x, None, 1) for key, x in cells.items() if x is not None}
-    return Row(row.group, row.label, known, n_seeds=1, printed=True)
+    return TableRow(row.group, row.label, known, n_seeds=1, printed=True)
 
 
-def as_told(mean: float, column: Column, row: printed.PrintedRow) -> float:
-    """The printed average of all the paper's sets, if it says the same: half a unit each for it and for them."""
-    told = row.cells.get(column.key, math.inf)
-    return told if len(column.mean_of) == len(printed.SETS) and abs(told - mean) < 0.011 else mean
-
-
-def rounded(mean: float) -> str:
-    """As printed; never -0.00, which would be no tie with 0.00."""
-    return f"{mean:z.{DIGITS}f}"
+def printed_or(mean: float, column: Column, row: printed.PrintedRow) -> float:
+    """The printed average of all the paper's sets if it agrees with the mean: half a unit each for both."""
+    value = row.cells.get(column.key, math.inf)
+    return value if len(column.mean_of) == len(printed.SETS) and abs(value - mean) < 0.011 else mean
 
 
 def best(table: Table, column: Column) -> str | None:
     """The best number of our rows as printed; None where fewer than two compete."""
     rows = [row for row in table.rows if column.key in row.cells and competes(row)]
     means = sorted(row.cells[column.key].mean for row in rows)
-    return rounded(means[-1 if column.higher_is_better else 0]) if len(means) > 1 else None
+    return decimal(means[-1 if column.quantity.higher_is_better else 0]) if len(means) > 1 else None
 
 
-def is_best(table: Table, row: Row, column: Column) -> bool:
+def is_best(table: Table, row: TableRow, column: Column) -> bool:
     """Ties, judged as printed, are all best."""
     cell = row.cells.get(column.key)
-    return cell is not None and competes(row) and rounded(cell.mean) == best(table, column)
+    return cell is not None and competes(row) and decimal(cell.mean) == best(table, column)
 
 
-def competes(row: Row) -> bool:
-    """The paper's rows do not, nor does a model that always says the same and is perfectly calibrated so."""
+def competes(row: TableRow) -> bool:
+    """Not the paper's rows, nor models that did not converge: a constant answer may be perfectly calibrated."""
     return not row.printed and not row.n_not_converged
 
 
 def caption(table: Table) -> str:
     """What a reader needs to know beside the numbers, in plain text."""
     ours = [row for row in table.rows if not row.printed]
-    sizes = listed(sorted({run["size"] for run in table.runs}, key=lambda size: position(size, SIZES)))
-    told = [f"Results on {table.dataset} ({sizes}), {seeds_told(ours)}. Bold: the best of each column."]
-    told.append("Calibration errors have a floor that even a perfect model shows: see results.json.")
+    sizes = sorted({run.results.size for run in table.runs}, key=lambda size: position(size, SIZES))
+    sentences = [
+        f"Results on {table.dataset} ({listed(sizes)}), {seeds_text(ours)}. Bold: the best of each column.",
+        "Calibration errors are above zero even for a perfect model: see the floor in results.json.",
+    ]
     shown = {column.short for column in table.columns} & {*CONTROLS}
-    controls = f" but the control {listed(sorted(shown))}" if shown else ""
+    controls = f" except the control {listed(sorted(shown))}" if shown else ""
     if any(column.mean_of for column in table.columns):
-        told.append(
+        sentences.append(
             f"OoD detection: AUROC of the score {table.score}; averages are over the sets shown{controls}."
         )
-    if len({run["noise"] for run in table.runs} & {"uniform", "gaussian"}) == 2:
-        told.append("With Gaussian noise bits/dim is a plug-in value, with uniform noise an upper bound.")
+    if len({run.results.noise for run in table.runs} & {"uniform", "gaussian"}) == 2:
+        sentences.append(
+            "With Gaussian noise bits/dim is a plug-in value, with uniform noise an upper bound."
+        )
     if failed := [f"{row.label} ({row.n_not_converged})" for row in ours if row.n_not_converged]:
-        told.append(f"Runs that did not learn to classify: {listed(failed)}.")
+        sentences.append(f"Runs that did not learn to classify: {listed(failed)}.")
     if len(ours) < len(table.rows):
-        told.append(printed_told(table))
-    return " ".join(told)
+        sentences.append(printed_text(table))
+    return " ".join(sentences)
 
 
-def seeds_told(rows: Sequence[Row]) -> str:
+def seeds_text(rows: Sequence[TableRow]) -> str:
     counts = sorted({row.n_seeds for row in rows})
     if counts == [1]:
         return "one seed"
@@ -354,43 +340,49 @@ def seeds_told(rows: Sequence[Row]) -> str:
     return f"mean ± standard error over {seeds} seeds{alone}"
 
 
-def printed_told(table: Table) -> str:
-    told = "The paper's rows are as printed and do not compete"
+def printed_text(table: Table) -> str:
+    text = "The paper's rows are as printed and do not compete for the best"
     if not any(column.mean_of for column in table.columns):
-        return f"{told}."
+        return f"{text}."
     if table.score != "typicality":
-        return f"{told}; its detection scores are those of typicality and not shown."
-    return f"{told}, but for the averages of detection, whose printed values are geometric means."
+        return f"{text}; its AUROCs are those of typicality and not shown."
+    return f"{text}, except the averages of AUROC, whose printed values are geometric means."
 
 
 def to_markdown(table: Table) -> str:
     """A pipe table with one header row; a group is named in its first row."""
-    heads = ["group", "model", *(f"{column.name} {column.arrow}" for column in table.columns)]
+    heads = ["group", "model", *(column.heading for column in table.columns)]
     lines = [[markdown(head) for head in heads], ["---", "---", *("---:" for _ in table.columns)]]
-    for group, row in grouped(table.rows):
-        pairs = [shown(table, row, column, "**{}**") for column in table.columns]
+    for group, row in with_group_names(table.rows):
+        pairs = [cell_text(table, row, column, "**{}**") for column in table.columns]
         cells = [f"{mean} ± {error}" if error else mean for mean, error in pairs]
         lines.append([markdown(group), markdown(row.label), *cells])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def grouped(rows: Iterable[Row]) -> list[tuple[str, Row]]:
+def with_group_names(rows: Iterable[TableRow]) -> list[tuple[str, TableRow]]:
     """Each row with the name of its group, or with nothing where the row above has the same."""
     groups = groupby(rows, key=lambda row: f"{row.group} (paper)" if row.printed else row.group)
     return [("" if i else name, row) for name, members in groups for i, row in enumerate(members)]
 
 
-def shown(table: Table, row: Row, column: Column, bold: str) -> tuple[str, str]:
+def cell_text(table: Table, row: TableRow, column: Column, bold: str) -> tuple[str, str]:
     """A mean as text, in the frame `bold` if it is best, and its standard error, empty if there is none."""
     cell = row.cells.get(column.key)
     if cell is None:
-        return NONE, ""
-    mean = bold.format(rounded(cell.mean)) if is_best(table, row, column) else rounded(cell.mean)
-    return mean, "" if cell.standard_error is None else rounded(cell.standard_error)
+        return MISSING, ""
+    mean = bold.format(decimal(cell.mean)) if is_best(table, row, column) else decimal(cell.mean)
+    return mean, "" if cell.standard_error is None else decimal(cell.standard_error)
 
 
 def markdown(text: str) -> str:
-    """Text that no Markdown reader takes for markup: one line, no bare pipe, no emphasis."""
+    r"""Text escaped for Markdown: one line, no bare pipe, no emphasis.
+
+    Examples
+    --------
+    >>> print(markdown("a|b *c*"))
+    a\|b \*c\*
+    """
     text = re.sub(r"([\\|*`<>\[\]&~$])", r"\\\1", " ".join(text.split()))
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # between letters it is none
 
@@ -415,7 +407,7 @@ def to_csv(table: Table) -> str:
 def to_latex(table: Table) -> str:
     """A table environment, no wider than the text. Its document needs booktabs and graphicx."""
     lines = latex_heads(table.columns)
-    for group, row in grouped(table.rows):
+    for group, row in with_group_names(table.rows):
         lines += [r"\midrule"] if group else []
         cells = [latex_cell(table, row, column) for column in table.columns]
         lines.append(" & ".join([latex(group), latex(row.label), *cells]) + r" \\")
@@ -437,25 +429,27 @@ def latex_heads(columns: Sequence[Column]) -> list[str]:
         members = list(group)
         if block:
             first, last = len(lower) + 1, len(lower) + len(members)
-            upper.append(rf"\multicolumn{{{len(members)}}}{{c}}{{{latex(f'{block} {members[0].arrow}')}}}")
+            upper.append(
+                rf"\multicolumn{{{len(members)}}}{{c}}{{{latex(f'{block}{members[0].quantity.arrow}')}}}"
+            )
             rules.append(rf"\cmidrule(lr){{{first}-{last}}}")
             lower += [column.short for column in members]
         else:
-            parts = [f"{column.name} {column.arrow}".split(" ", 1) for column in members]
+            parts = [column.heading.split(" ", 1) for column in members]
             upper += [latex(head) for head, _ in parts]
             lower += [rest for _, rest in parts]
     return [" & ".join(upper) + r" \\", *rules, " & ".join(map(latex, lower)) + r" \\"]
 
 
-def latex_cell(table: Table, row: Row, column: Column) -> str:
+def latex_cell(table: Table, row: TableRow, column: Column) -> str:
     """Means stand below each other: a short error, or none, leaves the room of the longest in its column."""
-    mean, error = shown(table, row, column, r"\textbf{{{}}}")
-    longest = max((shown(table, other, column, "")[1] for other in table.rows), key=len)
+    mean, error = cell_text(table, row, column, r"\textbf{{{}}}")
+    longest = max((cell_text(table, other, column, "")[1] for other in table.rows), key=len)
     filled = (error or longest) + r"\phantom{0}" * (len(longest) - len(error or longest))
     tail = rf"\,{{\scriptsize$\pm$\,{filled}}}" if longest else ""
     if tail and not error:
         tail = rf"\phantom{{{tail}}}"
-    return (mean if mean == NONE else mean.replace("-", "$-$")) + tail
+    return (mean if mean == MISSING else mean.replace("-", "$-$")) + tail
 
 
 SPECIAL = {character: f"\\{character}" for character in "_&%#{}"} | {
@@ -477,7 +471,13 @@ SPECIAL = {character: f"\\{character}" for character in "_&%#{}"} | {
 
 
 def latex(text: str) -> str:
-    """Text that pdfLaTeX sets as it stands; L_X as the loss, characters that its fonts lack as U+ and a number."""
+    r"""Text escaped for pdfLaTeX; L_X as the loss, characters that its fonts lack as U+ and a number.
+
+    Examples
+    --------
+    >>> print(latex("only L_X (γ = 0), 5 %"))
+    only $\mathcal{L}_X$ ($\gamma$ = 0), 5 \%
+    """
     text = " ".join(unicodedata.normalize("NFC", text).split())
     return re.sub(r"\bL\\_([XY])\b", r"$\\mathcal{L}_\1$", "".join(map(latex_character, text)))
 

@@ -61,7 +61,7 @@ def save_run(folder: Path, run: Run) -> None:
     about = {
         "config": to_toml(run.config),
         "form": dataclasses.asdict(run.form),
-        "preprocess": preprocess.settings if isinstance(preprocess, ImagePreprocess) else {},
+        "preprocess": preprocess.settings,
         "classes": run.classes.tolist(),
         "classes_dtype": run.classes.dtype.str,
         "feature_names": run.feature_names,

@@ -75,8 +75,8 @@ class Rescaled:
 class FalseDiscoveries:
     """Benjamini and Hochberg over test and OoD inputs together, in percent.
 
-    fdr is the rate asked for, found the share of OoD inputs flagged, false the share of the flagged that are not
-    OoD.
+    fdr is the target rate, found the share of OoD inputs flagged, false the share of the flagged inputs that are
+    not OoD.
     """
 
     fdr: float
@@ -106,7 +106,7 @@ class Information:
 
 @dataclass(frozen=True)
 class RescaledIntervals:
-    """Those of the numbers of `Rescaled`."""
+    """Intervals of the numbers of `Rescaled`."""
 
     nll_y: Interval | None = None
     brier: Interval | None = None
@@ -115,7 +115,7 @@ class RescaledIntervals:
 
 @dataclass(frozen=True)
 class OodIntervals:
-    """Those of the numbers of an `OodResult`."""
+    """Intervals of the numbers of `OodResult`."""
 
     entropy_increase: Interval | None = None
     auroc: dict[str, Interval] = field(default_factory=dict)
@@ -144,13 +144,44 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Results:
-    """All numbers of one run. gamma is the one in the loss: 1 / D for class-NLL, None for plain classifiers.
+    """All numbers of one run.
 
-    levels is None for tables. noise and sigma are those of the density, None where there is none. n_draws is the
-    number of draws of the noise that bits/dim is a mean over. n_without_answer counts test inputs whose numbers
-    were not finite; they count as errors. score is the headline score. false_alarm_rate is the share of the test
-    set with p <= alpha, by score, and by class for class-conditional p-values of the headline score.
-    ood_left_out says why an OoD set was left out.
+    Attributes
+    ----------
+    gamma : float, optional
+        As it stands in the loss: 1 / D for class-NLL, infinity for only L_Y, None for plain classifiers.
+    levels : int, optional
+        Number of grey levels, None for tables.
+    noise, sigma : optional
+        Those of the density, None without one.
+    error : float
+        Share of the test set that is classified wrongly. Inputs without finite numbers count as errors.
+    nll_y, brier, entropy : float, optional
+        Means over the test set of -log q(y|x), the Brier score and the entropy of q(y|x).
+    loss_x, bits_per_dim, bits_per_dim_paper_convention : float, optional
+        The density of the test set: nats and bits per dimension.
+    n_draws : int
+        Number of draws of the noise that bits/dim is a mean over.
+    n_without_answer : int
+        Number of test inputs whose numbers are not finite.
+    calibration, scaled : Calibration, Rescaled
+        Calibration of q(y|x), and what changes with a temperature.
+    score : str
+        The headline OoD score.
+    false_alarm_rate : dict
+        Share of the test set with p <= alpha, by score.
+    false_alarm_rate_by_class : dict
+        The same for class-conditional p-values of the headline score, by class.
+    ood : dict of OodResult
+        The OoD sets by name.
+    ood_left_out : dict
+        OoD sets that were left out, with the reason.
+    information : Information
+        The two terms of the information bottleneck.
+    throughput : float
+        Inputs per second.
+    intervals : Intervals
+        95 % bootstrap intervals of the numbers.
     """
 
     method: Method
@@ -193,13 +224,13 @@ class Results:
 
 
 def to_json(results: Results) -> dict[str, Any]:
-    """Plain dicts and lists. JSON has no infinity, so gamma = inf is written as text."""
+    """Plain values for `json.dumps`. JSON has no infinity, so gamma = inf is written as text."""
     values = dataclasses.asdict(results)
     return values | {"gamma": "inf" if results.gamma == math.inf else results.gamma}
 
 
 def from_json(values: Any, where: str) -> Results:
-    """Results from what `to_json` gave; ConfigError for anything missing, unknown or of another type."""
+    """Results from parsed JSON; ConfigError for anything missing, unknown or of another type."""
     if not isinstance(values, dict):
         raise ConfigError(f"{where} holds no results")
     return from_dict(Results, values | ({"gamma": math.inf} if values.get("gamma") == "inf" else {}), where)
@@ -210,7 +241,7 @@ def write_results(folder: Path, results: Results) -> None:
 
 
 def read_results(folder: Path) -> Results:
-    """The results of a run; RunError where there are none, or some of another version."""
+    """The results of a run; RunError if there are none, or if they have another format."""
     path, again = folder / RESULTS, f"make it again with: ibinn evaluate {quote(str(folder))}"
     if not path.is_file():
         raise RunError(f"{folder} holds no {RESULTS}; make it with: ibinn evaluate {quote(str(folder))}")
@@ -225,5 +256,11 @@ def read_results(folder: Path) -> Results:
 
 
 def finite_or_none(value: float | None) -> float | None:
-    """JSON has no NaN and no infinity."""
+    """A number that JSON can hold: it has no NaN and no infinity.
+
+    Examples
+    --------
+    >>> finite_or_none(1.5), finite_or_none(math.nan), finite_or_none(None)
+    (1.5, None, None)
+    """
     return float(value) if value is not None and math.isfinite(value) else None
