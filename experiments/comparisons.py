@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ibinn.config import build
+from ibinn.config import from_dict
 from ibinn.run.results import Calibration, Interval, Intervals
 
 T = TypeVar("T")
@@ -73,4 +73,4 @@ def write_comparison(path: Path, comparison: Ensemble | Generation) -> None:
 
 
 def read_comparison(kind: type[T], path: Path) -> T:
-    return build(kind, json.loads(path.read_text()), str(path))
+    return from_dict(kind, json.loads(path.read_text()), str(path))

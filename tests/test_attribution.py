@@ -101,8 +101,9 @@ def linear_run(preprocess, n_classes=3, seed=0, columns=None):
     """A model whose log-ratios are linear in v; its weights (K, n) and the run."""
     torch.manual_seed(seed)
     model = SoftmaxClassifier(nn.Flatten(), preprocess.n_dims, n_classes)
-    names = tuple("abcdef"[:n_classes])
-    return model.readout.weight.detach(), Run(None, Pipeline(preprocess, model), names, None, {}, columns)
+    pipeline, classes = Pipeline(preprocess, model), np.array([*"abcdef"[:n_classes]])
+    run = Run(None, pipeline, preprocess.form, classes, None, {}, feature_names=columns)
+    return model.readout.weight.detach(), run
 
 
 def test_evidence_of_a_linear_model_is_weight_times_deviation_for_images():

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from ibinn.ood.complexity import code_lengths
 
@@ -48,3 +48,9 @@ def test_plain_images_have_short_codes():
         code_lengths(big, 256),
         np.concatenate([code_lengths(big[i : i + 7], 256) for i in range(0, 450, 7)]),
     )
+
+
+def test_views_have_the_code_lengths_of_their_copies():
+    images = np.random.default_rng(0).integers(17, size=(3, 8, 8, 1)).astype(np.uint8)
+    turned = np.rot90(images, axes=(1, 2))  # with a negative stride
+    assert_array_equal(code_lengths(turned, 17), code_lengths(turned.copy(), 17))

@@ -41,7 +41,7 @@ def test_the_figure_of_an_image(digits, tmp_path):
     explanation, evidence = explain(digits, raw), evidence_map(digits, raw, 0, 7)
     figure = explanation_figure(explanation, raw, evidence)
     save_figure(figure, tmp_path / "image")
-    assert {"the input", "which class is it?", "how strange is it?", "nats for 0 against 7"} <= {
+    assert {"the input", "which class is it?", "how typical is it?", "nats for 0 against 7"} <= {
         *texts(figure)
     }
     picture, shown = (
@@ -56,7 +56,7 @@ def test_the_figure_of_an_image(digits, tmp_path):
         [bar.get_width() for bar in bars],
         sorted((100 * p for p in explanation.posterior.values()), reverse=True),
     )
-    axis = next(a for a in figure.axes if a.get_title() == "how strange is it?")
+    axis = next(a for a in figure.axes if a.get_title() == "how typical is it?")
     assert axis.lines[0].get_xdata()[0] == explanation.place.value
 
 

@@ -260,7 +260,7 @@ def test_a_mistake_is_told_once_and_nothing_but_training_is_shared(tmp_path):
     launcher = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "-m", "ibinn.cli"]
     for arguments, said in (
         (["train", "digits", "--device", "cpu", "--out", str(HERE)], f"ibinn: {HERE} is not a run folder"),
-        (["evaluate", str(tmp_path)], "only ibinn train shares its work"),
+        (["evaluate", str(tmp_path)], "only ibinn train"),
     ):
         done = subprocess.run(
             [*launcher, *arguments], env=environment(), capture_output=True, text=True, check=False

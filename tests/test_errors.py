@@ -118,7 +118,7 @@ MISTAKES = {
         r"\(B, 4\)",
     ),
     "sample of an unknown class": (lambda: vector_model().sample(3, y=2), "classes 0 to 1"),
-    "number and labels disagree": (lambda: vector_model().sample(3, y=labels), "3 samples"),
+    "number and labels disagree": (lambda: vector_model().sample(3, y=labels), "3 labels"),
     "fewer than 0 samples": (lambda: vector_model().sample(-1), "-1"),
     "three dimensions": (lambda: vector_model().log_q_x(torch.zeros(4, 3, 2)), r"\(4, 3, 2\)"),
     "vectors for an image model": (lambda: image_model().log_q_x(torch.zeros(4, 3)), "takes images"),

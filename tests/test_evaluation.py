@@ -15,7 +15,7 @@ from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 from ibinn.data.dataset import Dataset, Part
 from ibinn.evaluation import alarms_by_class, evaluate, on_ood_set, read_test
 from ibinn.inference.judge import judge
-from ibinn.inference.latent import explore
+from ibinn.inference.latent import latent_arrays
 from ibinn.metrics.calibration import calibration_errors, calibration_floor, pairs_per_bin, true_per_bin
 from ibinn.metrics.likelihood import paper_convention_offset
 from ibinn.models.output import Output
@@ -185,7 +185,7 @@ def test_methods_without_a_density_have_no_such_numbers(method, tmp_path):
     assert (results.information.ci_xz is None) != has_density
     assert results.score == ("combined" if has_density else "entropy")
     assert ("typicality" in results.ood["noise"].auroc) == has_density
-    assert bool(explore(run, read_test(run, DIGITS))) == has_density
+    assert bool(latent_arrays(run, read_test(run, DIGITS))) == has_density
     write_results(tmp_path, results)
     assert results.calibration.ece is not None
 
@@ -198,7 +198,7 @@ def test_tables_have_no_bits_but_everything_else(tmp_path):
     assert results.bits_per_dim is results.levels is results.noise is None
     assert results.loss_x is not None
     assert {*SCORES} - {*results.ood["permuted"].auroc} == {"complexity"}
-    assert {*explore(run, test)} == {"latent/points", "latent/y", "latent/mu"}
+    assert {*latent_arrays(run, test)} == {"latent/points", "latent/y", "latent/mu"}
 
 
 def test_permuted_keeps_the_columns_and_breaks_the_rows():
@@ -228,7 +228,7 @@ def test_a_set_made_from_the_test_inputs_is_resampled_together_with_them(run):
 
 def test_exploration_has_the_models_own_geometry(run):
     test = read_test(run, DIGITS)
-    arrays = explore(run, test)
+    arrays = latent_arrays(run, test)
     mu = run.pipeline.model.mixture.mu.detach().double().numpy()
     spread = np.linalg.svd(mu - mu.mean(0), compute_uv=False)
     assert_allclose(np.square(arrays["latent/mu"]).sum(0), np.square(spread[:2]), rtol=1e-3)
@@ -242,7 +242,7 @@ def test_exploration_has_the_models_own_geometry(run):
     assert_allclose(path[-1], 16 - path[0])
     assert arrays["trajectory/amount"].tolist()[::6] == [0, 100]
     assert ((arrays["trajectory/p"] > 0) & (arrays["trajectory/p"] <= 1)).all()
-    assert explore(run, test)["samples"].tobytes() == arrays["samples"].tobytes()
+    assert latent_arrays(run, test)["samples"].tobytes() == arrays["samples"].tobytes()
 
 
 def test_class_conditional_false_alarms_are_those_of_each_class():
@@ -316,5 +316,5 @@ def test_a_model_without_numbers_is_wrong_and_says_so(tmp_path):
     results, arrays = evaluate(broken, DIGITS, strange(broken))
     assert results.n_without_answer > 0
     assert results.error >= 100 * results.n_without_answer / len(test)
-    write_run(tmp_path / "run", results, arrays | explore(broken, test))
+    write_run(tmp_path / "run", results, arrays | latent_arrays(broken, test))
     assert read_results(tmp_path / "run").n_without_answer == results.n_without_answer

@@ -71,7 +71,7 @@ UPLOADS = {
     "truncated": (GOOD[:40], 422, "cannot be read"),
     "svg": (SVG, 422, "cannot be read"),
     "pickle": (pickle.dumps({"a": 1}), 422, "cannot be read"),
-    "icon": (icon(), 422, "of no known format"),
+    "icon": (icon(), 422, "format"),
     "eps": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", 422, "cannot be read"),
 }
 

@@ -73,5 +73,5 @@ def test_the_example_draws_its_sheet(tmp_path):
     script = Path(__file__).parent.parent / "examples" / "ood_sheet.py"
     command = [sys.executable, str(script), "digits", "--out", str(tmp_path / "sheet")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "without rgb_rotation" in done.stdout
+    assert "rgb_rotation is left out" in done.stdout
     assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")

@@ -8,8 +8,8 @@ import shlex
 import sys
 from pathlib import Path
 
-import kept
 import numpy as np
+import published
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -213,7 +213,7 @@ TABLE = {("ibinn", gamma) for gamma in (0.0, 0.1, 1.0, 10.0, float("inf"))}
 TABLE |= {(method, None) for method in ("class-nll", "class-nll-fixed", "resnet", "irevnet")}
 
 
-RESULTS = kept.EXPERIMENTS  # what make results runs
+RESULTS = published.EXPERIMENTS  # what make results runs
 OTHERS = [path.stem for path in sorted(EXPERIMENTS.glob("*.toml")) if path.stem not in RESULTS]
 
 

@@ -131,7 +131,7 @@ def test_mistakes_are_one_sentence(tmp_path, capsys):
     np.savez(tmp_path / "t.npz", x=two_moons().train.x, y=two_moons().train.y)
     other = ["train", "digits", "--out", tmp_path / "other"]
     for setting, message in {
-        "recipe.noise=gaussian": "Gaussian noise has sigma > 0",
+        "recipe.noise=gaussian": "sigma is 0.0",
         "network.blocks=[4]": "one entry per resolution",
         "network.dense_width=-1": "dense_width is -1",
         "recipe.crop=9": "crop is 9",

@@ -44,7 +44,8 @@ def code_lengths(images: Array, levels: int) -> Floats:
     >>> code_lengths(black, 256).round(1).tolist(), code_lengths(noise, 256).round(1).tolist()
     ([9.7], [506.1])
     """
-    parts = [code_length(torch.tensor(images[i : i + 200]), levels) for i in range(0, len(images), 200)]
+    batches = (images[start : start + 200] for start in range(0, len(images), 200))
+    parts = [code_length(torch.from_numpy(batch.astype(np.int32)), levels).numpy() for batch in batches]
     return np.concatenate([np.zeros(0), *parts])
 
 

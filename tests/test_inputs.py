@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from ibinn.data.unlabelled import read_inputs
 from numpy.testing import assert_array_equal
 from PIL import Image
 
 from ibinn.data.dataset import DataError
-from ibinn.data.inputs import InputForm
+from ibinn.data.inputs import InputForm, read_inputs
 
 
 def test_pictures_come_in_the_levels_of_the_model(tmp_path):
