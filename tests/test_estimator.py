@@ -116,7 +116,7 @@ def test_the_detector_has_scikit_learns_signs(iris):
         IBINNOutlierDetector().predict(x)
 
 
-# Answers
+# Predictions
 
 
 def test_answers_do_not_depend_on_company(iris, on_iris):

@@ -174,7 +174,7 @@ def disk_errors(job: Job) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why, advice = error_text(error), "choose another folder or change its permissions"
+        why, advice = reason_text(error), "choose another folder or change its permissions"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             why, advice = "the disk is full", "free some space there and run the command again to resume"
         raise FetchError(
@@ -287,7 +287,7 @@ def request(job: Job, start: int) -> Body:
         if error.code == 416 and start:
             return request(job, 0)
         raise FetchError(
-            f"{url} answers {error.code} {error_text(error.reason)}; try again later, or find the official "
+            f"{url} answers {error.code} {reason_text(error.reason)}; try again later, or find the official "
             f"{job.archive.file_name} and put it into {job.folder}"
         ) from error
     first, total = content_range(response)
@@ -323,7 +323,7 @@ def send(job: Job, start: int) -> http.client.HTTPResponse:
         if isinstance(error.reason, TimeoutError):
             raise interrupted(job, error.reason) from error
         raise FetchError(
-            f"cannot reach {job.archive.url}: {error_text(error.reason)}; check the network connection and run "
+            f"cannot reach {job.archive.url}: {reason_text(error.reason)}; check the network connection and run "
             f"the command again, or {job.by_hand}"
         ) from error
     except (OSError, http.client.HTTPException) as error:
@@ -353,9 +353,9 @@ def read_chunk(job: Job, response: http.client.HTTPResponse) -> bytes:
 def interrupted(job: Job, error: Exception) -> Interrupted:
     if isinstance(error, TimeoutError):
         return Interrupted(f"no data came for {job.timeout:g} s")
-    return Interrupted(f"the connection failed ({error_text(error)})")
+    return Interrupted(f"the connection failed ({reason_text(error)})")
 
 
-def error_text(error: object) -> str:
+def reason_text(error: object) -> str:
     """The system's message on one line, or the name of the error."""
     return " ".join(str(getattr(error, "strerror", None) or error or type(error).__name__).split())

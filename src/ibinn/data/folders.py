@@ -8,7 +8,7 @@ import numpy as np
 
 from ibinn._types import Progress
 from ibinn.data.dataset import DataError, Dataset, Part
-from ibinn.data.images import SUFFIXES, cached, decode, file_stamp, fingerprint
+from ibinn.data.images import SUFFIXES, cached, decode_images, file_stamp, fingerprint
 
 VALIDATION = ("val", "valid", "validation")  # other names for a held-out part
 
@@ -72,4 +72,4 @@ def read_folder(
         return ((str(path), path) for path, _ in files)
 
     key = fingerprint([("folder", str(folder.resolve()), like), *stamps])
-    return cached(key, lambda: decode(encoded, y, progress, like))
+    return cached(key, lambda: decode_images(encoded, y, progress, like))

@@ -98,7 +98,7 @@ class Decoded(NamedTuple):
     y: Labels
 
 
-def decode(
+def decode_images(
     encoded: Encoded, y: Array, progress: Progress | None = None, like: tuple[int, ...] | None = None
 ) -> Decoded:
     """All images in one shape (H, W, C): `like`, or the most frequent size with the first image's channels."""

@@ -14,7 +14,7 @@ from ibinn._types import Progress
 from ibinn.data.arrays import class_names_of, class_numbers
 from ibinn.data.dataset import DataError, Dataset, Part
 from ibinn.data.folders import VALIDATION, warn_about_test_part
-from ibinn.data.images import Decoded, cached, decode, file_stamp, fingerprint
+from ibinn.data.images import Decoded, cached, decode_images, file_stamp, fingerprint
 
 
 def parquet_folder(folder: Path) -> Path | None:
@@ -105,7 +105,7 @@ def read_parquet(files: list[Path], progress: Progress | None, like: tuple[int, 
         ]
         if not y or None in y:
             raise DataError(f"{files[0]} holds no images, or lacks labels for some; every image needs one")
-        return decode(encoded, np.array(y), progress, like)
+        return decode_images(encoded, np.array(y), progress, like)
 
     return cached(key, make)
 

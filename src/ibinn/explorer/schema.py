@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 from ibinn.report.text import Finding
 from ibinn.run.results import Bin
 
-MAX_POINTS = 500  # of the map, in one reply
+MAX_REPLY_POINTS = 500  # of the map, in one reply
 MAX_SAMPLES = 64
 MAX_STEPS = 33
 

@@ -90,7 +90,7 @@ def add_run(app: FastAPI, explorer: Explorer, model: Worker, files: Worker) -> N
     @app.get("/api/map")
     async def map_part(
         start: Annotated[int, Query(ge=0)] = 0,
-        count: Annotated[int, Query(ge=1, le=schema.MAX_POINTS)] = schema.MAX_POINTS,
+        count: Annotated[int, Query(ge=1, le=schema.MAX_REPLY_POINTS)] = schema.MAX_REPLY_POINTS,
     ) -> schema.MapReply:
         return await model.run(explorer.map_part, start, count)
 

@@ -1,4 +1,4 @@
-"""Answers to the requests of the page about one loaded run. Knows nothing of HTTP."""
+"""The reply to each request of the page, about one loaded run. No HTTP here."""
 
 import dataclasses
 import math

@@ -17,7 +17,7 @@ from ibinn.run.trained import Run
 
 TOLERANCE = 0.005  # share of the difference that an evidence map may miss
 SMALLEST_DIFFERENCE = 1e-3  # nats: smaller ones drown in rounding
-MAX_POINTS = 4096  # of a path
+MAX_PATH_POINTS = 4096  # of a path
 SHORTEST = 2.0**-20  # piece of a path
 BATCH_SIZE = 64  # points of a path
 
@@ -159,7 +159,7 @@ def integrated_gradients(line: Line, steps: int, tolerance: float = TOLERANCE) -
         n_points += len(miss)
         is_whole = share_missed(total + parts.sum(0), difference) <= tolerance
         halved = too_long(
-            miss, pieces.right - pieces.left, difference, tolerance, (MAX_POINTS - n_points) // 2
+            miss, pieces.right - pieces.left, difference, tolerance, (MAX_PATH_POINTS - n_points) // 2
         )
         if (is_whole and miss.sum() <= tolerance * variation) or not halved.any():
             return total + parts.sum(0), float(difference), n_points

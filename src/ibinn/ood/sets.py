@@ -29,7 +29,7 @@ from ibinn.data.tables import read_table, rows_by_name
 
 Images = NDArray[Any]  # (N, H, W, C), uint8 or uint16
 Unit = NDArray[np.floating[Any]]  # the same in [0, 1], until a map leaves that range
-ImageShape = tuple[int, int, int]  # height, width, channels
+LevelsShape = tuple[int, int, int]  # height, width, channels
 
 PIVOT, ANGLE = 0.5, 0.3 * np.pi
 AMPLITUDE = 0.026  # a standard deviation of 0.026 / sqrt(3) = 0.015
@@ -91,7 +91,7 @@ def ood_set(
 
 
 def any_images(
-    name: str, shape: ImageShape, levels: int, seed: int, data_dir: Path | None, n: int | None
+    name: str, shape: LevelsShape, levels: int, seed: int, data_dir: Path | None, n: int | None
 ) -> Images:
     """n images, or all, of a known set, a folder of images or a file, labelled or not."""
     rng, path = np.random.default_rng(seed), Path(name)
@@ -244,12 +244,12 @@ def rotation(images: Images, levels: int, seed: int) -> Images:
     return np.rot90(images, axes=(1, 2)).copy()
 
 
-def quickdraw(path: Path | str, shape: ImageShape, levels: int, seed: int, n: int | None = None) -> Images:
+def quickdraw(path: Path | str, shape: LevelsShape, levels: int, seed: int, n: int | None = None) -> Images:
     """Drawings, stored white on black, each in a random colour of 0.3 to 1 per channel, padded, then inverted.
 
     The ink is then dark or coloured, and the background white. Drawings larger than `shape` are shrunk.
     """
-    check_image_shape(shape, levels)
+    check_levels_shape(shape, levels)
     rng = np.random.default_rng(seed)
     ink = [place_drawing(drawing, shape[0], shape[1]) for drawing in read_images(path, "L", rng, n)]
     colours = rng.uniform(0.3, 1, (len(ink), 1, 1, shape[2])).astype(np.float32)
@@ -267,20 +267,20 @@ def place_drawing(drawing: Images, height: int, width: int) -> Unit:
     return canvas
 
 
-def imagenet(path: Path | str, shape: ImageShape, levels: int, seed: int, n: int | None = None) -> Images:
+def imagenet(path: Path | str, shape: LevelsShape, levels: int, seed: int, n: int | None = None) -> Images:
     """Photos, cropped to the centre and resized to `shape`."""
-    check_image_shape(shape, levels)
+    check_levels_shape(shape, levels)
     photos = read_images(path, "L" if shape[2] == 1 else "RGB", np.random.default_rng(seed), n)
     return np.concatenate([as_inlier_like(photo[None], shape, levels) for photo in photos])
 
 
-def as_inlier_like(images: Images, shape: ImageShape, levels: int, from_levels: int = 256) -> Images:
+def as_inlier_like(images: Images, shape: LevelsShape, levels: int, from_levels: int = 256) -> Images:
     """Images (N, H, W, C) of from_levels values in the inliers' shape and levels.
 
     Colour becomes grey by its luma, grey becomes three equal channels. The largest central part with the right
     proportions is resized. Images that fit already are unchanged.
     """
-    check_image_shape(shape, levels)
+    check_levels_shape(shape, levels)
     unit = with_channels(to_unit(images, from_levels), shape[2])
     if unit.shape[1:3] != shape[:2]:
         resized = [resize(image, shape[0], shape[1]) for image in unit]
@@ -373,7 +373,7 @@ def check_images(images: Images, levels: int) -> None:
         raise ValueError(
             f"images are {images.dtype} of shape {images.shape} but must be uint8 or uint16, (N, H, W, C)"
         )
-    check_image_shape(images.shape[1:], levels)
+    check_levels_shape(images.shape[1:], levels)
     most = int(images.max(initial=0))
     if most >= levels:
         raise ValueError(
@@ -385,7 +385,7 @@ def check_images(images: Images, levels: int) -> None:
         )
 
 
-def check_image_shape(shape: tuple[int, ...], levels: int) -> None:
+def check_levels_shape(shape: tuple[int, ...], levels: int) -> None:
     """ValueError unless an image can have this shape, (H, W, C), and this number of levels."""
     if len(shape) != 3 or min(shape) < 1 or shape[2] not in (1, 3):
         raise ValueError(f"shape is {shape} but must be (height, width, channels), with 1 or 3 channels")

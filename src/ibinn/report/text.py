@@ -99,7 +99,7 @@ def headline(results: Results) -> str:
 
 
 def findings(results: Results) -> list[Finding]:
-    """Answers to a user's first questions."""
+    """The findings that a user asks for first."""
     answers = [
         Finding("Can its probabilities be trusted?", calibration_text(results.calibration)),
         Finding("Does it raise false alarms?", false_alarm_text(results)),
@@ -136,8 +136,12 @@ def calibration_verdict(calibration: Calibration) -> str:
     top = against_floor(calibration.top_label_ece, calibration.floor.get("top_label_ece"))
     every = against_floor(calibration.ece, calibration.floor.get("ece"))
     if top is None:
-        return "" if every is None else error_text(calibration, "ECE of all class probabilities", every)
-    text = error_text(calibration, "top-label ECE", top)
+        return (
+            ""
+            if every is None
+            else calibration_sentence(calibration, "ECE of all class probabilities", every)
+        )
+    text = calibration_sentence(calibration, "top-label ECE", top)
     if every is None or top.is_perfect == every.is_perfect:
         return text
     return (
@@ -152,7 +156,7 @@ def against_floor(value: float | None, floor: Floor | None) -> CalibrationError 
     return CalibrationError(value, floor.mean, floor.p95)
 
 
-def error_text(calibration: Calibration, name: str, error: CalibrationError) -> str:
+def calibration_sentence(calibration: Calibration, name: str, error: CalibrationError) -> str:
     text = (
         f"On average its probabilities are off by {error.value:.1f} percentage points ({name}). A perfectly "
         f"calibrated model would show {error.mean:.1f} on average, and at most {error.p95:.1f} in 95 of 100 "
