@@ -20,8 +20,8 @@ from ibinn._system import write_atomically
 from ibinn.data.inputs import InputForm
 from ibinn.models.output import TENSORS as FIELDS
 from ibinn.ood.scores import SCORES
+from ibinn.run.checkpoints import STATE, load_state, save_state
 from ibinn.run.folder import load_run, read_config, read_tensors, save_run, write_tensors
-from ibinn.run.state import STATE, load_state, save_state
 from ibinn.run.trained import RunError
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(True), "none": torch.zeros(0)}

@@ -24,9 +24,9 @@ from ibinn._types import Rows
 from ibinn.data.batches import Shard
 from ibinn.flows.fast.batch_norm import set_group
 from ibinn.models.methods import Batch, Classifier, Losses
+from ibinn.run.checkpoints import save_state
 from ibinn.run.folder import write_history
 from ibinn.run.results import finite_or_none
-from ibinn.run.state import save_state
 from ibinn.training.data import TrainingData
 from ibinn.training.distributed import detect_lost_process
 from ibinn.training.options import TrainingOptions

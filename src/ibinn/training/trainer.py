@@ -19,9 +19,9 @@ from ibinn.flows.base import Chain
 from ibinn.metrics.classification import brier, log_loss, wrong
 from ibinn.ood.scores import fit_reference, observe
 from ibinn.run import CONFIG, MODEL
+from ibinn.run.checkpoints import drop_state, load_state
 from ibinn.run.folder import load_run, read_config, save_run, write_config
 from ibinn.run.results import finite_or_none
-from ibinn.run.state import drop_state, load_state
 from ibinn.run.trained import Run, RunError
 from ibinn.training.data import TrainingData, build_pipeline, class_shares
 from ibinn.training.loop import Loop, Position
