@@ -65,7 +65,7 @@ def copy(run: Path, folder: Path) -> None:
 def draw(runs: Sequence[Path], figures: Sequence[str], experiment: str) -> None:
     """Figures over several runs of an experiment."""
     with tempfile.TemporaryDirectory() as drawn:
-        list(report(runs, Path(drawn), paper=False, score="typicality", note=print))
+        list(report(runs, Path(drawn), paper=False, score="typicality", notify=print))
         for name in figures:
             publish(Path(drawn, "figures", f"{name}.png"), experiment)
 

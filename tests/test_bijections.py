@@ -113,6 +113,7 @@ def exported_copy(module, example):
 
 
 @every_case
+@pytest.mark.slow
 def test_an_exported_layer_gives_the_same_outputs_for_any_batch(case):
     bijection = perturbed(case.make(case.example))
     copied = exported_copy(bijection, torch.randn(4, *case.example))
@@ -123,6 +124,7 @@ def test_an_exported_layer_gives_the_same_outputs_for_any_batch(case):
 
 
 @every_network
+@pytest.mark.slow
 def test_an_exported_classifier_gives_the_same_answers_for_any_batch(case):
     flow, mixture = perturbed(case.make(case.example)), GaussianMixture(3, math.prod(case.example))
     model = GenerativeClassifier(flow, mixture).eval()
@@ -161,6 +163,7 @@ def test_paper_flow_round_trips_in_float32():
     assert relative_error(flow, torch.randn(8, 3, 32, 32, dtype=torch.float32)) < 1e-3
 
 
+@pytest.mark.slow
 def test_paper_flow_round_trips_in_float32_after_training_steps():
     """Scales, shifts and statistics have moved; batch-norm is refreshed, as after any training."""
     images = torch.rand(64, 3, 1, 1) + 0.2 * torch.randn(64, 3, 32, 32)

@@ -157,6 +157,7 @@ def test_what_is_quick_shows_no_progress(monkeypatch, capsys):
         assert stream.getvalue() == ""
 
 
+@pytest.mark.slow
 def test_an_ascii_terminal_and_a_reader_that_has_seen_enough(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), y=np.array(["ä", "b"] * 2))
     command = [sys.executable, "-m", "ibinn.cli", "data", "show", str(tmp_path / "a.npz")]

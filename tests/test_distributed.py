@@ -27,7 +27,7 @@ from ibinn.run.folder import load_run
 from ibinn.training.options import TrainingOptions
 from ibinn.training.trainer import train
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
 SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 HERE = Path(__file__).parent
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]

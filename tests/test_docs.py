@@ -15,6 +15,8 @@ from sklearn.datasets import load_iris
 
 from ibinn.cli import COMMANDS, main
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\S*)\n(.*?)^```$", re.M | re.S)

@@ -4,7 +4,7 @@ import pickle
 import subprocess
 import sys
 import warnings
-from pathlib import Path
+from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -26,7 +26,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from ibinn import IBINNClassifier, IBINNOutlierDetector
 from ibinn.data.dataset import DataError
 from ibinn.data.inputs import InputForm
-from ibinn.run.folder import read_tensors, write_tensors
+from ibinn.run.folder import read_tensors, save_run, write_tensors
 from ibinn.run.trained import RunError
 
 pytestmark = pytest.mark.filterwarnings(
@@ -368,8 +368,17 @@ def test_few_samples_make_p_values_coarse(iris):
 
 def test_too_few_and_unfitted(iris):
     x, y = iris
-    with pytest.raises(NotFittedError):
-        IBINNClassifier().p_values(x)
+    for method in (
+        "predict",
+        "predict_proba",
+        "score_samples",
+        "p_values",
+        "ood_scores",
+        "is_typical",
+        "encode",
+    ):
+        with pytest.raises(NotFittedError):
+            getattr(IBINNClassifier(), method)(x)
     with pytest.raises(ValueError, match="too few"):
         IBINNClassifier(**FEW).fit(x[48:52], y[48:52])
     with pytest.raises(ValueError, match="1 class"):
@@ -479,9 +488,7 @@ def test_a_model_may_be_saved_again_but_not_over_something_else(tmp_path, folder
     on_iris.save(folder)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("all of it")
-    (tmp_path / "trained").mkdir()
-    for file in (*folder.iterdir(), Path("history.jsonl")):
-        (tmp_path / "trained" / file.name).write_bytes(file.read_bytes() if file.exists() else b"")
+    save_run(tmp_path / "trained", replace(on_iris.run_, parameters={}))  # as ibinn train writes it
     for name in ("other", "trained"):
         before = sorted(path.read_bytes() for path in (tmp_path / name).iterdir())
         with pytest.raises(RunError, match="another folder"):

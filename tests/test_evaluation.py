@@ -306,6 +306,7 @@ def test_calibration_figures_are_those_of_the_metrics(run, evaluated):
             assert b.floor_low <= b.floor_high
 
 
+@pytest.mark.slow
 def test_a_model_without_numbers_is_wrong_and_says_so(tmp_path):
     """As gamma = inf may end: some z are so far off that nothing can be said."""
     broken = trained(tmp_path / "run", DIGITS, gamma=math.inf, epochs=1)

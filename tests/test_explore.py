@@ -24,7 +24,7 @@ from ibinn.cli import explore as explore_command
 from ibinn.cli import main
 from ibinn.cli.explore import choose_run, has_display
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
 ON_LINUX = pytest.mark.skipif(
     not Path("/proc/net/tcp").exists(), reason="reads /proc, which only Linux has"
 )

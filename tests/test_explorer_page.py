@@ -24,7 +24,10 @@ from ibinn.formats import rounded_p
 BROWSER, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
 THERE = BROWSER is not None and DRIVER is not None
 HOW = "no chromium or chromedriver here: the page is NOT tested; apt-get install chromium chromium-driver"
-pytestmark = pytest.mark.skipif(not THERE and os.environ.get("IBINN_BROWSER") != "required", reason=HOW)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not THERE and os.environ.get("IBINN_BROWSER") != "required", reason=HOW),
+]
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 
 

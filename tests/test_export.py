@@ -1,5 +1,6 @@
 """ONNX files against the models they were made of, in ONNX Runtime."""
 
+import dataclasses
 import json
 import logging
 import subprocess
@@ -27,6 +28,8 @@ from ibinn.ood.complexity import code_length, code_lengths
 from ibinn.ood.conformal import conformal_p_values, p_values_among
 from ibinn.ood.scores import SCORES, headline_p_value, observe, ood_scores, p_values
 from ibinn.run.folder import default_dtype
+
+pytestmark = pytest.mark.slow
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "serve_onnx.py"
 
@@ -64,8 +67,9 @@ class Exported:
 
     def __init__(self, name, folder):
         data, settings = CASES[name]
-        self.folder, self.run = folder, trained(folder / "run", data(), epochs=2, **settings)
-        self.form = FORMS.get(name, self.run.form)
+        run = trained(folder / "run", data(), epochs=2, **settings)
+        self.folder, self.form = folder, FORMS.get(name, run.form)
+        self.run = dataclasses.replace(run, form=self.form)
         self.graphs = {}
         if data is few_digits:
             x, strange = (
@@ -81,7 +85,7 @@ class Exported:
     def session(self, export):
         if export not in self.graphs:
             path = self.folder / f"{export.__name__}.onnx"
-            export(self.run, path, self.form)
+            export(self.run, path)
             self.graphs[export] = session_of(path)
         return self.graphs[export]
 

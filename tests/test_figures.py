@@ -269,6 +269,7 @@ def renamed_scores():
 
 
 @pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
+@pytest.mark.slow
 def test_figures_are_legible(draw, monkeypatch):
     """All that is written lies within the figure and upon no other text; no warning is an error here."""
     figure, written = draw(), []

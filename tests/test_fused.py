@@ -221,6 +221,7 @@ def test_gradients_in_training_are_those_of_the_plain_formulas(plain):
 
 
 @pytest.mark.parametrize(("value", "expected"), [("1", True), ("0", False), ("", False)])
+@pytest.mark.slow
 def test_the_environment_leaves_the_fast_paths_out(value, expected):
     program = "from ibinn.flows.fast import fused; print(fused.PLAIN, fused.is_plain())"
     environment = os.environ | {"IBINN_PLAIN": value}

@@ -112,6 +112,7 @@ print(peak - before)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads Linux's accounts of memory")
+@pytest.mark.slow
 def test_memory_over_a_memory_mapped_set_does_not_grow_with_it(tmp_path):
     """Private memory: the pages of the file itself belong to the system, which takes them back at need."""
     peaks = []

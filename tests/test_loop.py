@@ -93,6 +93,7 @@ RESUMED = {
 
 
 @pytest.mark.parametrize("case", RESUMED)
+@pytest.mark.slow
 def test_going_on_from_any_step_ends_with_the_same_bits(case):
     states = []
 

@@ -169,6 +169,7 @@ def test_mistakes_are_one_line(tmp_path, capsys, digits_run, iris_run):
         (".csv, .npz", "sample", table, "--out", tmp_path / "a.png"),
         ("steps", "interpolate", folder, f"{good}:0", f"{good}:1", "--steps", "1"),
         (".onnx", "export", folder, tmp_path / "model.txt"),
+        ("ibinn train", "evaluate", table),
     ):
         assert name in fails(capsys, *arguments)
 

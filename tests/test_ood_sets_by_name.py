@@ -69,6 +69,7 @@ def test_a_table_is_no_set_of_images(tmp_path):
         ood_set(str(tmp_path / "t.npz"), INLIERS, 256)
 
 
+@pytest.mark.slow
 def test_the_example_draws_its_sheet(tmp_path):
     script = Path(__file__).parent.parent / "examples" / "ood_sheet.py"
     command = [sys.executable, str(script), "digits", "--out", str(tmp_path / "sheet")]

@@ -16,6 +16,8 @@ from ibinn.training.progress import TrainingObserver
 from ibinn.training.recipes import RECIPES, configure
 from ibinn.training.trainer import train
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {"method": "ibinn", "gamma": 1.0, "seed": 0, "priors": "data", "precision": "float32"}
 N_STEPS, BATCH = 10, 32
 

@@ -28,7 +28,7 @@ from ibinn.run.folder import load_run
 from ibinn.run.trained import RunError
 
 NAMES = get_args(Pretrained)
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
 
 
 @pytest.mark.parametrize("name", NAMES)

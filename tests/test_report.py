@@ -22,6 +22,8 @@ from ibinn.report.runs import Evaluated, alike, side_by_side, sweep_figures
 from ibinn.run.arrays import write_arrays
 from ibinn.run.results import read_results, write_results
 
+pytestmark = pytest.mark.slow
+
 FIGURES = {
     "calibration",
     "histograms",

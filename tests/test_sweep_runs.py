@@ -17,7 +17,7 @@ from ibinn.cli import main
 from ibinn.sweep.plan import PlannedRun, plan, read_experiment
 from ibinn.sweep.remaining import Workspace, state_of
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
 N_RUNS = 12 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 4
 FOREVER = 100_000  # epochs
 SLOW = "[[runs]]\nmethod = 'class-nll'\nepochs = 300\n"  # ten seconds or so

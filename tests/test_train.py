@@ -24,7 +24,7 @@ from ibinn.models.output import TENSORS
 from ibinn.run.folder import load_run, read_config, read_tensors, save_run
 from ibinn.training.recipes import RECIPES
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
 FAST = ["--set", "network.blocks=[1,1]", "network.widths=[8,8]", "network.dense_blocks=1"]
 SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 KILLS = 20 if SOAK else 2

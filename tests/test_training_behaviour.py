@@ -10,6 +10,8 @@ from helpers.trainings import few_digits, trained
 
 from ibinn.data.dataset import Dataset, Part
 
+pytestmark = pytest.mark.slow
+
 PLAIN = {"patience": 0, "schedule": "steps"}
 TABLE = {**PLAIN, "normalise": "standard"}  # the means start 5 apart, as in the paper
 

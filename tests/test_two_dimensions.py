@@ -10,6 +10,8 @@ from torch.testing import assert_close
 
 from ibinn.report.style import save_figure
 
+pytestmark = pytest.mark.slow
+
 SOAKS = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 STEPS = 2000 if SOAKS else 1000
 

@@ -406,7 +406,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> inverted["combined"] > scores["combined"]
         array([ True])
         """
-        return dict(judge(self.run_, self._raw(X)).scores)
+        raw = self._raw(X)
+        return dict(judge(self.run_, raw).scores)
 
     def p_values(self, X: Any, per_class: bool = False) -> Floats:
         """Conformal p-value of each input, small for inputs unlike the training data.
@@ -766,7 +767,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from ibinn.export import export_onnx
 
         check_is_fitted(self)
-        export_onnx(self.run_, Path(path), self.form_)
+        export_onnx(self.run_, Path(path))
 
     def _raw(self, X: Any) -> Array:
         """Levels or rows of X, checked against what `fit` had."""

@@ -31,7 +31,7 @@ from ibinn.ood.scores import headline_p_value
 from ibinn.run.trained import Run
 
 
-def export_onnx(run: Run, path: Path, form: InputForm | None = None) -> None:
+def export_onnx(run: Run, path: Path) -> None:
     """Write a graph from inputs to probabilities, log q(x) and p-values.
 
     The graph maps x (N, ...) to probabilities (N, K), log_q_x (N,) and p_value (N,). log_q_x is in the units of x;
@@ -43,13 +43,12 @@ def export_onnx(run: Run, path: Path, form: InputForm | None = None) -> None:
     Parameters
     ----------
     run : Run
+        The trained model. x has the form `run.form`.
     path : Path
         Ends in .onnx.
-    form : InputForm, optional
-        The form of x. By default levels (N, H, W, C) in uint8, or rows (N, D) in float64.
     """
     check_path(path)
-    form = form or run.form
+    form = run.form
     outputs = ["probabilities", "log_q_x", "p_value"]
     if not run.pipeline.model.has_density:
         outputs.remove("log_q_x")
@@ -63,7 +62,7 @@ def export_onnx(run: Run, path: Path, form: InputForm | None = None) -> None:
     write_graph(path, Predictor(run, form), {"x": x}, outputs, common_metadata(run) | metadata)
 
 
-def export_sampler_onnx(run: Run, path: Path, form: InputForm | None = None) -> None:
+def export_sampler_onnx(run: Run, path: Path) -> None:
     """Write a graph from classes and noise to inputs: y (N,) int64, noise (N, D) -> x with z = mu[y] + noise.
 
     For samples, noise is a temperature times standard normal numbers, in float32 for images and float64 for
@@ -73,14 +72,12 @@ def export_sampler_onnx(run: Run, path: Path, form: InputForm | None = None) -> 
     Parameters
     ----------
     run : Run
-        Of a model with a density.
+        A trained model with a density. x has the form `run.form`.
     path : Path
         Ends in .onnx.
-    form : InputForm, optional
-        The form of x. By default levels (N, H, W, C) in uint8, or rows (N, D) in float64.
     """
     check_path(path)
-    pipeline, form = run.pipeline, form or run.form
+    pipeline, form = run.pipeline, run.form
     metadata = {
         "output": json.dumps(form_metadata(run, form)),
         "class_weights": json.dumps(pipeline.generative.mixture.log_w.detach().double().exp().tolist()),

@@ -50,6 +50,11 @@ class Evaluate:
 
         at_least("--batch-size", self.batch_size, 1)
         run = load_run(self.run_folder)
+        if run.is_estimator:
+            raise ValueError(
+                f"{self.run_folder} holds a saved IBINNClassifier, whose test data is unknown; ibinn evaluate "
+                f"takes runs of ibinn train"
+            )
         data = self.data or run.config.data
         if data not in KNOWN and not Path(data).exists():
             raise ValueError(

@@ -133,14 +133,11 @@ def load_run(folder: Path, device: str = "cpu") -> Run:
 
 
 def check_free(folder: Path) -> None:
-    """RunError unless a model can be saved here: in a new or empty folder, or over a model saved before.
-
-    A folder of `ibinn train`, which has a history, is not overwritten.
-    """
+    """RunError unless an estimator can be saved here: in a new or empty folder, or over one saved before."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
-    if not (folder / MODEL).is_file() or (folder / HISTORY).exists():
-        raise RunError(f"{folder} is not empty and holds no saved model; use another folder")
+    if not (folder / MODEL).is_file() or not read_tensors(folder / MODEL)[1]["parameters"]:
+        raise RunError(f"{folder} is not empty and holds no saved estimator; use another folder")
 
 
 def check_saveable(classes: Array) -> None:
