@@ -193,3 +193,19 @@ RST = """log q(y\\|x) of a batch; see ``loss_y``.
 
 def test_docstrings_become_tables_code_and_escaped_text():
     assert "\n".join(as_rst(DOCSTRING.splitlines())).strip() == RST.strip()
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name
+)
+def test_links_lead_to_files_and_headings(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("http"):
+            continue
+        file, _, anchor = target.partition("#")
+        there = page.parent / file if file else page
+        assert there.exists(), target
+        headings = re.findall(r"^#+ (.*)$", there.read_text(), re.M) if anchor else []
+        slugs = [re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings]
+        assert not anchor or anchor in slugs, target

@@ -9,7 +9,9 @@ from ibinn.config import Device
 
 FOLDER = "Folder written by ibinn train or IBINNClassifier.save."
 INPUT = "An image, or FILE:ROW for one row of an .npz or a table, counted from 0."
-DATA_DIR = "Folder to search first for known data sets, before $IBINN_DATA and ~/.cache/ibinn."
+DATA_DIR = (
+    "Folder to search first for known data sets, before $IBINN_DATA and the cache, ~/.cache/ibinn on Linux."
+)
 DEVICE = "Device to compute on; auto is cuda if there is one, else mps, else cpu."
 
 RunFolder = Annotated[Positional[Path], arg(metavar="RUN", help=FOLDER)]
