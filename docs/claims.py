@@ -20,7 +20,7 @@ import published
 from comparisons import Generated, Generation, read_comparison
 from fill import markdown
 from published import (
-    ENTROPY_RISE,
+    ENTROPY_INCREASE,
     MISSING,
     MODELS,
     Estimate,
@@ -34,19 +34,18 @@ from published import (
 )
 
 from ibinn.config import Method
+from ibinn.formats import gamma_text
 from ibinn.report.quantities import BITS, ERROR, GEO_MEAN, LOSS_X, Quantity
+from ibinn.report.text import METHOD_NAMES
 from ibinn.run.results import Results
 
 HELD, PART, NOT, OPEN = "Held.", "Held in part.", "Did not hold.", "Undecided."
 QUARTER = 1 / 1024  # of the step between two levels, in pixel units: sigma below it should not matter
 IBINN, ONLY_X, ONLY_Y = "IB-INN, γ = 1", "IB-INN, only L_X (γ = 0)", "IB-INN, only L_Y (γ → ∞)"
-NLL, NLL_FIXED, VIB, RESNET, IREVNET = (
-    "class-NLL",
-    "class-NLL + regul.",
-    "VIB, γ = 1",
-    "ResNet",
-    "i-RevNet",
+NLL, NLL_FIXED, RESNET, IREVNET = (
+    METHOD_NAMES[name] for name in ("class-nll", "class-nll-fixed", "resnet", "irevnet")
 )
+VIB = "VIB, γ = 1"
 FEATURES = ("max_softmax", "entropy", "energy", "mahalanobis", "knn")  # scores of plain classifiers
 Rows = list[list[str]]
 
@@ -195,7 +194,7 @@ def claim_a() -> tuple[str, Rows]:
     density = ratio(table(IBINN, BITS), table(ONLY_X, BITS))
     rows = [["", "error, %", "bits/dim"]]
     rows += [
-        [f"sweep, γ = {gamma:g}", str(errors[gamma]), str(bits[gamma])]
+        [f"sweep, γ = {gamma_text(gamma)}", str(errors[gamma]), str(bits[gamma])]
         for gamma in (min(errors), max(errors))
     ]
     rows.append(["γ = 1 above the best extreme, in %", str(error), str(density)])
@@ -236,10 +235,10 @@ def claim_c() -> tuple[str, Rows]:
 
 @judged
 def claim_d() -> tuple[str, Rows]:
-    ours = table(IBINN, ENTROPY_RISE)
-    theirs = others(ENTROPY_RISE, (RESNET, IREVNET, ONLY_Y, VIB))
-    rows = against(ours, theirs, "entropy rise, nats")
-    rows += on_cifar(lambda some: [cell(some, ENTROPY_RISE), ""])
+    ours = table(IBINN, ENTROPY_INCREASE)
+    theirs = others(ENTROPY_INCREASE, (RESNET, IREVNET, ONLY_Y, VIB))
+    rows = against(ours, theirs, "entropy increase, nats")
+    rows += on_cifar(lambda some: [cell(some, ENTROPY_INCREASE), ""])
     return verdict(*(-is_lower(ours, other) for other in known(theirs))), rows
 
 
@@ -276,7 +275,7 @@ def claim_g() -> tuple[str, Rows]:
     for what, quantity, margin in (
         ("error, %", ERROR, 1.0),
         ("calibration error, %", GEO_MEAN, 1.0),
-        ("entropy rise, nats", ENTROPY_RISE, 0.1),
+        ("entropy increase, nats", ENTROPY_INCREASE, 0.1),
     ):
         ours, theirs = table(ONLY_Y, quantity), table(IREVNET, quantity)
         parts.append(within(difference(ours, theirs), -margin, margin))
@@ -311,7 +310,7 @@ def claim_i() -> tuple[str, Rows]:
     for model in models:
         shares = [str(share(model, what)) for what in ("samples_lifelike", "middles_lifelike")]
         apart = [f"{model.offset:.2f}", f"{model.offset_by_chance:.2f}", f"{model.mu_apart:.1f}"]
-        rows.append([f"{model.gamma:g}", *shares, *apart])
+        rows.append([gamma_text(model.gamma), *shares, *apart])
     rows.append(["test images", f"{generation.test_lifelike:.1f}", *[""] * 4])
     samples, middles = (
         ratio(share(models[-1], what), share(models[0], what))

@@ -12,8 +12,9 @@ from fill import DOCS
 from scipy import stats
 
 from ibinn.config import Method
-from ibinn.report.quantities import GEO_MEAN, NLL_Y, Quantity, average, decimal, ood_auroc
-from ibinn.report.quantities import entropy_increase as entropy_rise
+from ibinn.formats import decimal
+from ibinn.report.quantities import GEO_MEAN, NLL_Y, Quantity, average, entropy_increase, ood_auroc
+from ibinn.report.text import METHOD_NAMES
 from ibinn.run.results import Results, read_results
 
 sys.path.append(str(DOCS.parent / "experiments"))
@@ -27,13 +28,13 @@ MODELS: dict[str, tuple[Method, float | None]] = {  # of the Fashion-MNIST table
     "IB-INN, γ = 3.7": ("ibinn", 3.7),
     "IB-INN, only L_X (γ = 0)": ("ibinn", 0.0),
     "IB-INN, only L_Y (γ → ∞)": ("ibinn", math.inf),
-    "class-NLL": ("class-nll", None),
-    "class-NLL + regul.": ("class-nll-fixed", None),
+    METHOD_NAMES["class-nll"]: ("class-nll", None),
+    METHOD_NAMES["class-nll-fixed"]: ("class-nll-fixed", None),
     "VIB, γ = 1": ("vib", 1.0),
-    "ResNet": ("resnet", None),
-    "i-RevNet": ("irevnet", None),
+    METHOD_NAMES["resnet"]: ("resnet", None),
+    METHOD_NAMES["irevnet"]: ("irevnet", None),
 }
-ENTROPY_RISE = average(entropy_rise)
+ENTROPY_INCREASE = average(entropy_increase)
 FLOOR = replace(
     GEO_MEAN,
     name="calibration.floor.geo_mean.mean",

@@ -25,7 +25,7 @@ from claims import (
 from comparisons import Ensemble, read_comparison
 from fill import DOCS, markdown, put
 from published import (
-    ENTROPY_RISE,
+    ENTROPY_INCREASE,
     EXPERIMENTS,
     FLOOR,
     MISSING,
@@ -42,6 +42,7 @@ from published import (
     with_floor,
 )
 
+from ibinn.formats import decimal, gamma_text, shortest
 from ibinn.report.quantities import (
     BITS,
     CI_XZ,
@@ -49,14 +50,12 @@ from ibinn.report.quantities import (
     GEO_MEAN,
     LOSS_X,
     NLL_Y,
-    decimal,
     ood_auroc,
-    shortest,
 )
 from ibinn.report.tables import TableRun, caption, make_table, to_markdown
 from ibinn.run.results import Results, from_json, read_results
 
-CELLS = ("error, %", "bits/dim", "calibration (floor), %", "entropy rise, nats")
+CELLS = ("error, %", "bits/dim", "calibration (floor), %", "entropy increase, nats")
 CELLS += ("AUROC typicality, %", "AUROC combined, %", "AUROC entropy, %", "min")
 
 
@@ -80,14 +79,14 @@ def overview(experiment: str) -> str:
 
 
 def cells(runs: list[Results], has_classes: bool) -> list[str]:
-    classes = [cell(runs, ERROR), with_floor(runs), cell(runs, ENTROPY_RISE)]
-    error, calibration, rise = classes if has_classes else ["–"] * 3
+    classes = [cell(runs, ERROR), with_floor(runs), cell(runs, ENTROPY_INCREASE)]
+    error, calibration, increase = classes if has_classes else ["–"] * 3
     detection = [cell(runs, mean_auroc(score), 1) for score in ("typicality", "combined")]
     detection.append(cell(runs, mean_auroc("entropy"), 1) if has_classes else "–")
     bits = cell(runs, BITS)
     if bits == "–" and runs[0].method in ("ibinn", "class-nll", "class-nll-fixed"):
         bits = "not finite"
-    return [error, bits, calibration, rise, *detection, minutes(runs)]
+    return [error, bits, calibration, increase, *detection, minutes(runs)]
 
 
 def fashion_overview() -> str:
@@ -179,17 +178,17 @@ def scores_of(runs: list[Results]) -> str:
 
 def fashion_gamma() -> str:
     runs = runs_of("fashion-gamma")
-    heads = ["γ", "IB-INN: error, %", "bits/dim", "calibration (floor), %", "entropy rise, nats"]
+    heads = ["γ", "IB-INN: error, %", "bits/dim", "calibration (floor), %", "entropy increase, nats"]
     table = [
-        [*heads, "AUROC typicality, %", "VIB: error, %", "calibration (floor), %", "entropy rise, nats"]
+        [*heads, "AUROC typicality, %", "VIB: error, %", "calibration (floor), %", "entropy increase, nats"]
     ]
     for gamma in sorted({run.gamma or 0.0 for run in runs}):
         ours, vib = of(runs, "ibinn", gamma), of(runs, "vib", gamma)
         row = [cell(ours, ERROR), cell(ours, BITS), with_floor(ours)]
-        row += [cell(ours, ENTROPY_RISE), cell(ours, mean_auroc("typicality"), 1)]
-        theirs = [cell(vib, ERROR), with_floor(vib), cell(vib, ENTROPY_RISE)]
+        row += [cell(ours, ENTROPY_INCREASE), cell(ours, mean_auroc("typicality"), 1)]
+        theirs = [cell(vib, ERROR), with_floor(vib), cell(vib, ENTROPY_INCREASE)]
         failed = vib and not vib[0].converged
-        table.append([f"{gamma:g}", *row, *(["does not converge", "–", "–"] if failed else theirs)])
+        table.append([gamma_text(gamma), *row, *(["does not converge", "–", "–"] if failed else theirs)])
     return markdown(table) if runs else MISSING
 
 

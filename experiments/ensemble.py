@@ -41,12 +41,12 @@ def member(run: Run, dataset: Dataset, inputs: Mapping[str, Array]) -> Outputs:
     """The outputs of one run for each set of inputs, scaled by its temperature."""
     splits = splits_of(run, dataset)
     validation = dataset.train.take(splits.validation)
-    temperature = fit_temperature(run.pipeline.predict(validation.x).log_q_y, validation.y)
+    temperature = fit_temperature(run.pipeline.compute_output(validation.x).log_q_y, validation.y)
     features = fit_feature_scores(run.pipeline, dataset, splits)
     assert features is not None, "an ensemble is one of plain classifiers"
     outputs: Outputs = {}
     for name, x in inputs.items():
-        output = run.pipeline.predict(x)
+        output = run.pipeline.compute_output(x)
         scores = {"energy": output.energy, **feature_scores(run.pipeline, x, features)}
         outputs[name] = apply_temperature(output.log_q_y, temperature), scores
     return outputs

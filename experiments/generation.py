@@ -41,7 +41,7 @@ class Judge:
         return (self.fitted.p_values(score)["knn"] > ALPHA).astype(np.float64)
 
     def predicted(self, images: Array) -> Labels:
-        return self.pipeline.predict(images).log_q_y.argmax(1)
+        return self.pipeline.compute_output(images).log_q_y.argmax(1)
 
 
 def latents(run: Run, x: Array) -> Tensor:

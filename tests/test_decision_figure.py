@@ -46,7 +46,7 @@ def test_the_figure_of_an_image(digits, tmp_path):
     }
     picture, shown = (
         next(a for a in figure.axes if a.get_title() == t).images[0]
-        for t in ("the input", "which pixels speak for it?")
+        for t in ("the input", "evidence by pixel")
     )
     assert_allclose(picture.get_array()[..., 0], raw[..., 0] / 16)
     assert_allclose(shown.get_array(), evidence.values[..., 0])
@@ -57,7 +57,7 @@ def test_the_figure_of_an_image(digits, tmp_path):
         sorted((100 * p for p in explanation.posterior.values()), reverse=True),
     )
     axis = next(a for a in figure.axes if a.get_title() == "how typical is it?")
-    assert axis.lines[0].get_xdata()[0] == explanation.place.value
+    assert axis.lines[0].get_xdata()[0] == explanation.rank.value
 
 
 def test_the_figure_of_a_row(bent, tmp_path):
@@ -77,7 +77,7 @@ def test_a_figure_marks_inputs_far_beyond(digits):
     raw = DIGITS.train.x[0]
     explanation = explain(digits, raw)
     for value in (1e9, math.inf, -1e9):
-        far = dataclasses.replace(explanation, place=dataclasses.replace(explanation.place, value=value))
+        far = dataclasses.replace(explanation, rank=dataclasses.replace(explanation.rank, value=value))
         arrows = [text for text in texts(explanation_figure(far, raw)) if text.startswith("this input →")]
         assert len(arrows) == (value > 0)
     names = {"a $very$ long name of a class of things": 0.9, "b": 0.1}

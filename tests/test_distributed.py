@@ -54,7 +54,7 @@ def parameters(folder):
 
 
 def errors_by_class(run, part):
-    wrong = run.pipeline.predict(part.x).log_q_y.argmax(1) != part.y
+    wrong = run.pipeline.compute_output(part.x).log_q_y.argmax(1) != part.y
     return {k: int(wrong[part.y == k].sum()) for k in np.unique(part.y).tolist()}
 
 

@@ -46,7 +46,7 @@ def evaluated(run):
 def test_numbers_agree_with_scikit_learn(run, evaluated):
     results, arrays = evaluated
     test = read_test(run, DIGITS)
-    out = run.pipeline.predict(test.x)
+    out = run.pipeline.compute_output(test.x)
     p = np.exp(out.log_q_y)
     assert results.error == pytest.approx(100 * (p.argmax(1) != test.y).mean())
     assert results.nll_y == pytest.approx(log_loss(test.y, p / p.sum(1, keepdims=True), labels=range(10)))
@@ -65,7 +65,7 @@ def test_numbers_agree_with_scikit_learn(run, evaluated):
             assert outliers.detected_at_alpha[score] == pytest.approx(
                 100 * np.mean(np.array(p_value) <= 0.05)
             )
-    strange_y = run.pipeline.predict(strange(run)["noise"]).log_q_y
+    strange_y = run.pipeline.compute_output(strange(run)["noise"]).log_q_y
     mean_entropy = [-(np.exp(v) * v).sum(1).mean() for v in (strange_y, out.log_q_y)]
     assert results.ood["noise"].entropy_increase == pytest.approx(mean_entropy[0] - mean_entropy[1])
     shares = np.bincount(test.y) / len(test)
@@ -288,7 +288,7 @@ def test_every_number_of_a_set_by_hand(run, evaluated):
 def test_calibration_figures_are_those_of_the_metrics(run, evaluated):
     told = evaluated[0].calibration
     test = read_test(run, DIGITS)
-    p = np.exp(run.pipeline.predict(test.x).log_q_y)
+    p = np.exp(run.pipeline.compute_output(test.x).log_q_y)
     n, n_true = pairs_per_bin(p).sum(0), true_per_bin(p, test.y).sum(0)
     ece, mce, ice, geo_mean = calibration_errors(n, n_true)
     assert_allclose(
@@ -313,7 +313,7 @@ def test_a_model_without_numbers_is_wrong_and_says_so(tmp_path):
     with torch.no_grad():
         broken.pipeline.model.flow.layers[-1].log_scale.fill_(88.0)
     test = read_test(broken, DIGITS)
-    assert np.isnan(broken.pipeline.predict(test.x).log_q_y).any()
+    assert np.isnan(broken.pipeline.compute_output(test.x).log_q_y).any()
     results, arrays = evaluate(broken, DIGITS, strange(broken))
     assert results.n_without_answer > 0
     assert results.error >= 100 * results.n_without_answer / len(test)

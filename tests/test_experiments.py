@@ -86,7 +86,7 @@ def test_an_ensemble_averages_scaled_probabilities(digits, resnets, tmp_path):
     write_comparison(tmp_path / "ensemble.json", both)
     assert read_comparison(ensemble.Ensemble, tmp_path / "ensemble.json") == both
     alone = ensemble.evaluate(resnets[:1], digits, ["noise"])
-    raw = resnets[0].pipeline.predict(test.x).log_q_y
+    raw = resnets[0].pipeline.compute_output(test.x).log_q_y
     assert alone.error == pytest.approx(100 * np.mean(raw.argmax(1) != test.y))
     assert alone.train_seconds == resnets[0].facts["train_seconds"]
 

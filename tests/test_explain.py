@@ -101,7 +101,7 @@ def test_p_values_are_shares_of_calibration_inputs(case):
             scores = judge(run, raw[None]).scores[name]
             held = run.reference.calibration[name]
             assert p == pytest.approx((1 + sum(s >= scores[0] for s in held)) / (1 + len(held)))
-        rank, held = explanation.place, run.reference.calibration["combined"]
+        rank, held = explanation.rank, run.reference.calibration["combined"]
         assert rank.score == "combined" == run.reference.headline
         assert (
             explanation.p_value == explanation.p_values["combined"] == (1 + rank.n_stranger) / (1 + rank.n)
@@ -165,7 +165,7 @@ def test_an_explanation_survives_json(case):
     assert back == explanation.to_dict()
     assert {*back} == {field.name for field in dataclasses.fields(explanation)}
     assert back["posterior"] == explanation.posterior
-    assert back["place"]["counts"] == [*explanation.place.counts]
+    assert back["rank"]["counts"] == [*explanation.rank.counts]
     assert back["nearest"][1] == {
         "label": explanation.nearest[1].label,
         "distance": explanation.nearest[1].distance,
@@ -197,7 +197,7 @@ def test_a_softmax_classifier_has_no_likelihoods(resnet):
         explanation.typical_distance,
     ) == (None,) * 4
     assert {*explanation.p_values} == {"entropy", "max_softmax", "energy"}
-    assert explanation.place.score == "entropy"
+    assert explanation.rank.score == "entropy"
     with torch.no_grad():
         log_q_y = resnet.pipeline(raw[None]).log_q_y[0]
     assert_allclose([*explanation.posterior.values()], log_q_y.exp(), rtol=1e-5)
@@ -216,6 +216,6 @@ def test_the_printed_block_holds_the_numbers(digits):
     row = next(line for line in lines if line.startswith(f"{best} "))
     assert row.split()[-1] == f"{explanation.log_likelihoods[best]:.1f}"
     assert f"log q(x)       {explanation.log_q_x:.1f} nats" in lines
-    assert f"{explanation.place.n_stranger} of {explanation.place.n} calibration inputs" in str(explanation)
+    assert f"{explanation.rank.n_stranger} of {explanation.rank.n} calibration inputs" in str(explanation)
     assert f"{explanation.nearest[0].label} at {explanation.nearest[0].distance:.2f}" in str(explanation)
     assert all(name in str(explanation) for name in explanation.p_values)

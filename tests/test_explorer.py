@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from ibinn.inference.attribution import evidence_map
 from ibinn.inference.explain import explain
 from ibinn.inference.judge import judge
 from ibinn.inference.latent import encode, on_axes, sample, sampling_temperature
-from ibinn.inference.sentences import rank_phrase, round_inverse, verdict_from
+from ibinn.inference.sentences import rank_phrase, round_inverse
 from ibinn.ood.conformal import conformal_p_values, smallest_p_value
 from ibinn.ood.drift import DRIFTS, drifted, usual_drifts
 from ibinn.pretrained import pretrained_folder
@@ -76,7 +77,7 @@ def test_about(digits, moons, resnet, coloured):
     )
     assert inside.mean() == pytest.approx(0.95, abs=0.04)
     plain = resnet.about
-    assert (plain.map_of, plain.means, plain.has_density) == (None, [], False)
+    assert (plain.map_of, plain.means, plain.uses_density) == (None, [], False)
 
 
 def test_the_map_is_what_the_model_says_of_the_test_split(digits):
@@ -128,7 +129,7 @@ def test_a_row_is_decided_like_the_same_row_of_the_test_set(moons):
 def test_without_a_density_there_is_a_decision_but_no_map(resnet):
     reply = resnet.decision(by_index(0))
     assert reply.view.point is None
-    assert "decide" in reply.view.chance
+    assert "decide" in reply.view.rank_text
     for question in (
         lambda: resnet.map_part(0, 10),
         lambda: resnet.samples(0, 1, 1.0, 0),
@@ -274,7 +275,7 @@ def test_samples_that_leave_the_range_of_pixels_are_not_on_the_map(digits):
 
     def share(temperature):
         y, generator = torch.arange(20) % 10, torch.Generator().manual_seed(0)
-        return sample(pipeline, y, temperature, generator).is_stray.mean()
+        return sample(pipeline, 20, generator, y, temperature).is_out_of_range.mean()
 
     calm = sampling_temperature(pipeline)
     assert share(calm) <= 0.5 < share(calm + 0.1)
@@ -301,7 +302,7 @@ def test_a_resnet_without_its_data_has_no_inputs(resnet, capsys):
 
 
 @given(st.integers(20, 100_000), st.data())
-def test_chances_in_words_are_near_the_p_value(n, data):
+def test_ranks_in_words_are_near_the_p_value(n, data):
     rank = data.draw(st.integers(1, n))
     p = (1 + rank) / (n + 1)
     found = re.match(r"([\d,]+) in ([\d,]+) ", rank_phrase(p, n, "images", True))
@@ -311,7 +312,7 @@ def test_chances_in_words_are_near_the_p_value(n, data):
 
 
 @pytest.mark.parametrize(
-    ("p", "n", "things", "has_density", "expected"),
+    ("p", "n", "things", "uses_density", "expected"),
     [
         (0.002, 10_000, "images", True, "1 in 500 "),
         (0.41, 999, "rows", True, "41 in 100 "),
@@ -320,11 +321,11 @@ def test_chances_in_words_are_near_the_p_value(n, data):
         (0.5, 9, "rows", True, "4 of 9 "),
     ],
 )
-def test_chances_in_words(p, n, things, has_density, expected):
-    sentence = rank_phrase(p, n, things, has_density)
+def test_ranks_in_words(p, n, things, uses_density, expected):
+    sentence = rank_phrase(p, n, things, uses_density)
     assert sentence.startswith(expected)
     assert things in sentence
-    assert ("decide" in sentence) != has_density
+    assert ("decide" in sentence) != uses_density
 
 
 def test_round_numbers_stay_on_their_side_of_alpha():
@@ -332,9 +333,14 @@ def test_round_numbers_stay_on_their_side_of_alpha():
     assert [round_inverse(p) for p in (0.05, 0.0501, 0.0556)] == [20, 18, 18]
 
 
-def test_few_calibration_inputs_give_no_verdict():
-    assert [verdict_from(0.06, 18), verdict_from(0.05, 19), verdict_from(0.06, 19)] == [
-        "unknown",
-        "atypical",
-        "typical",
-    ]
+def test_too_few_calibration_inputs_are_noted_beside_the_verdict(moons):
+    run, reference = moons.run, moons.run.reference
+    for n, can_flag in ((18, False), (19, True)):
+        few = {name: values[:n] for name, values in reference.calibration.items()}
+        few_reference = replace(
+            reference, calibration=few, calibration_class=reference.calibration_class[:n]
+        )
+        explorer = Explorer(replace(run, reference=few_reference), moons.folder, moons.inputs)
+        assert explorer.about.can_flag == can_flag
+        strange = explorer.decision(schema.Input(row=[1e9, 1e9]))
+        assert strange.verdict == ("atypical" if can_flag else "typical")

@@ -213,7 +213,7 @@ def test_a_click_on_a_point_selects_it(page):
         f"{page.address}api/decision", json={"input": {"index": index}}, timeout=20
     ).json()
     assert page.text("#sentence") == reply["explanation"]["text"]
-    assert reply["view"]["chance"] in page.text("#chance")
+    assert reply["view"]["rank_text"] in page.text("#rank-text")
 
 
 def test_the_map_moves_and_zooms(page):
@@ -311,7 +311,7 @@ def test_the_number_is_that_of_the_input_on_the_page(page, pictures):
 def test_the_evidence_is_laid_over_the_image(page):
     page.click("#evidence")
     page.until(lambda: page.there(".look.shows .over"))
-    assert "speaks for" in page.text("#evidence-body")
+    assert "evidence for" in page.text("#evidence-body")
     page.click("#evidence")
     page.until(lambda: not page.there(".look .over"))
 

@@ -123,7 +123,7 @@ def exported(tmp_path_factory):
 def test_answers_are_those_of_the_model(exported, name, n):
     case = exported(name)
     pipeline, n_calibration = case.run.pipeline, len(case.run.reference.calibration_class)
-    got, want = predict(case.session(export_onnx), case.x[-n:]), pipeline.predict(case.raw[-n:])
+    got, want = predict(case.session(export_onnx), case.x[-n:]), pipeline.compute_output(case.raw[-n:])
     assert_allclose(got["probabilities"], np.exp(want.log_q_y), atol=1e-5)
     ranks = got["p_value"] * (n_calibration + 1)
     assert_allclose(ranks, np.round(ranks), rtol=1e-12)
@@ -333,7 +333,7 @@ def test_the_example_serves_without_torch(exported, tmp_path):
     model = case.folder / "export_onnx.onnx"
     np.save(tmp_path / "x.npy", case.x[:3])
     np.savez(tmp_path / "x.npz", x=case.x[:3])
-    q = np.exp(case.run.pipeline.predict(case.raw[:3]).log_q_y)
+    q = np.exp(case.run.pipeline.compute_output(case.raw[:3]).log_q_y)
     lines = served(model, tmp_path / "x.npy").splitlines()
     assert lines == served(model, tmp_path / "x.npz").splitlines()
     for line, row, p in zip(lines, q, case.p_values, strict=False):

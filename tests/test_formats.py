@@ -1,6 +1,6 @@
 """How numbers are written: rounding never moves one across a limit."""
 
-from ibinn.formats import fine_percent, p_equation, rounded_p, whole_percent
+from ibinn.formats import p_equation, probability_text, rounded_p
 
 
 def test_p_values_are_rounded_honestly():
@@ -20,7 +20,9 @@ def test_p_values_are_rounded_honestly():
 
 def test_shares_are_neither_nothing_nor_all():
     shares = (0.0, 0.004, 0.006, 0.5, 0.994, 0.997, 1.0)
-    wanted = ["under 1", "under 1", "1", "50", "99", "over 99", "over 99"]
-    assert [whole_percent(share) for share in shares] == [f"{text}\u00a0%" for text in wanted]
-    fine = [fine_percent(share) for share in (0.0, 0.00001, 0.5, 0.99999, 1.0)]
+    wanted = ["< 1", "< 1", "1", "50", "99", "> 99", "> 99"]
+    assert [probability_text(share) for share in shares] == [f"{text}\u00a0%" for text in wanted]
+    fine = [
+        probability_text(share, 2).replace("\u00a0", " ") for share in (0.0, 0.00001, 0.5, 0.99999, 1.0)
+    ]
     assert fine == ["< 0.01 %", "< 0.01 %", "50.00 %", "> 99.99 %", "> 99.99 %"]

@@ -73,7 +73,7 @@ def test_an_evaluation_has_both_scores_fitted_on_the_training_split_alone(tmp_pa
     )
     if method != "vib":  # whose answers are averaged over codes
         answers = run.pipeline.model.readout(f["test"]).detach().log_softmax(1)
-        assert_allclose(answers, run.pipeline.predict(test.x).log_q_y, rtol=1e-3, atol=1e-4)
+        assert_allclose(answers, run.pipeline.compute_output(test.x).log_q_y, rtol=1e-3, atol=1e-4)
     assert {"mahalanobis", "knn"} <= {*results.ood["inverted"].auroc}
     assert {"mahalanobis", "knn"} <= {*results.false_alarm_rate}
     held = fit_feature_scores(run.pipeline, digits, splits).calibration["mahalanobis"]

@@ -217,7 +217,7 @@ def test_false_alarms_over_many_splits_follow_the_beta_binomial_law(pool, name, 
 def test_distance_and_energy_of_a_model(pool, tmp_path):
     run = trained(tmp_path / "run", epochs=1)
     x = few_digits(40).train.x
-    out = run.pipeline.predict(x)
+    out = run.pipeline.compute_output(x)
     model, mixture = run.pipeline.model, run.pipeline.model.mixture
     with torch.no_grad():
         v, log_det = run.pipeline.prepared(x)

@@ -21,7 +21,7 @@ from ibinn.cli import main
 from ibinn.config import Pretrained
 from ibinn.data.known import load
 from ibinn.evaluation import read_test, splits_of
-from ibinn.inference.latent import strays
+from ibinn.inference.latent import out_of_range
 from ibinn.ood.scores import observe
 from ibinn.pretrained import MODELS_FOLDER, load_pretrained, pretrained_folder
 from ibinn.run.folder import load_run
@@ -55,13 +55,13 @@ def test_samples_outside_the_range_of_pixels_give_a_warning():
     assert (x.shape, x.dtype) == ((8, 32, 32, 3), np.uint8)
     clf.sample(8, temperature=0.1)
     x = torch.tensor([[0.0, 1.0], [-1.0, 2.0], [-1.1, 0.5], [0.5, 2.1], [torch.nan, 0.5], [0.5, torch.inf]])
-    assert strays(x[:, None, None], is_images=True).tolist() == [False] * 2 + [True] * 4
+    assert out_of_range(x[:, None, None], is_images=True).tolist() == [False] * 2 + [True] * 4
 
 
 def test_digits_are_classified_as_well_as_published():
     run, digits = load_run(pretrained_folder("digits")), load("digits")
     test = read_test(run, digits)
-    error = 100 * np.mean(run.pipeline.predict(test.x).log_q_y.argmax(1) != test.y)
+    error = 100 * np.mean(run.pipeline.compute_output(test.x).log_q_y.argmax(1) != test.y)
     published = json.loads(
         (Path(__file__).parent.parent / "results" / "digits" / "results.json").read_text()
     )

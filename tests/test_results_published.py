@@ -15,7 +15,7 @@ import result_tables
 from comparisons import Ensemble, read_comparison
 from helpers.results import ood_result, results
 from published import (
-    ENTROPY_RISE,
+    ENTROPY_INCREASE,
     FLOOR,
     MODELS,
     Estimate,
@@ -240,7 +240,7 @@ def test_the_reasons_follow_from_the_numbers():
         assert mean(some, GEO_MEAN) < mean(some, FLOOR) + 1.0
     assert 1.5 < mean(class_nll, ERROR) / mean(ibinn, ERROR) < 2.5  # (c)
     steady = of(runs_of("fashion-no-ramp"), "ibinn", 1.0)
-    rise = [mean(some, ENTROPY_RISE) for some in (ibinn, steady, middle, resnet)]  # (d)
+    rise = [mean(some, ENTROPY_INCREASE) for some in (ibinn, steady, middle, resnet)]  # (d)
     assert rise == sorted(rise)
     assert rise[2] > 0.8 * rise[3]
     for run in of(runs_of("fashion-gamma"), "vib") + of(runs_of("fashion-gamma"), "ibinn"):  # (h)

@@ -110,7 +110,7 @@ def test_a_model_file_is_enough_to_use_a_model(tmp_path):
     (tmp_path / "run" / "model.safetensors").rename(alone / "model.safetensors")
     loaded = load_run(alone)
     x = np.random.default_rng(0).integers(17, size=(5, 8, 8, 1), dtype=np.uint8)
-    mine, theirs = run.pipeline.predict(x), loaded.pipeline.predict(x)
+    mine, theirs = run.pipeline.compute_output(x), loaded.pipeline.compute_output(x)
     for name in FIELDS:
         assert np.array_equal(getattr(mine, name), getattr(theirs, name))
     for name in (
@@ -158,7 +158,7 @@ def test_both_writers_give_one_format(folders, tmp_path, writer):
     if run.has_named_columns:
         x = pandas.DataFrame(x, columns=["u", "v"])
     np.testing.assert_array_equal(
-        clf.predict(x), run.classes[run.pipeline.predict(np.asarray(x)).log_q_y.argmax(1)]
+        clf.predict(x), run.classes[run.pipeline.compute_output(np.asarray(x)).log_q_y.argmax(1)]
     )
     save_run(tmp_path / "again", run)
     for name in ("config.toml", "model.safetensors", "README.md"):

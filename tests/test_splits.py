@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibinn.data.dataset import DataError, Dataset, Part
-from ibinn.data.splits import Shares, groups_of_duplicates, n_twins, split
+from ibinn.data.splits import Shares, groups_of_duplicates, n_test_in_train, split
 
 
 def table(y, x=None, test=None):
@@ -72,7 +72,7 @@ def test_groups_are_those_of_equal_rows():
     x = np.array([[1, 2], [3, 4], [1, 2], [5, 6], [3, 4]])
     assert groups_of_duplicates(x) == [[0, 2], [1, 4], [3]]
     assert groups_of_duplicates(np.array([[0.0], [-0.0]])) == [[0, 1]]
-    assert n_twins(x[:2], x) == 4
+    assert n_test_in_train(x[:2], x) == 4
 
 
 CODE = """

@@ -237,8 +237,8 @@ def has_ramp(method: Method, gamma: float) -> bool:
 
 def run_name(data: str, method: Method, gamma: float, size: Size, seed: int) -> str:
     """Name of a run's folder, such as digits-ibinn-gamma1-tiny-seed0."""
-    gamma_text = f"-gamma{gamma:g}" if method in GAMMA_METHODS else ""
-    return f"{Path(data).resolve().stem}-{method}{gamma_text}-{size}-seed{seed}"
+    suffix = f"-gamma{gamma:g}" if method in GAMMA_METHODS else ""
+    return f"{Path(data).resolve().stem}-{method}{suffix}-{size}-seed{seed}"
 
 
 def from_toml(cls: type[Config], text: str, where: str = "the configuration") -> Config:

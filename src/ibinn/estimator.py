@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, OutlierMixin, clone
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -229,7 +230,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return run, observer.history
 
     def _check_choices(self) -> None:
-        """ValueError for a word that means nothing."""
+        """ValueError for a precision, size or device that does not exist."""
         for name, kind in {"precision": Precision, "size": Size, "device": Device}.items():
             if getattr(self, name) is not None:
                 convert(kind, getattr(self, name), name)
@@ -295,8 +296,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             mixture = self._flow().mixture
             new = log_priors(mixture.n_classes, None if isinstance(priors, str) else priors).log_softmax(0)
             log_q_y = log_q_y + (new.to(mixture.phi) - mixture.log_w).detach().cpu().numpy()
-        q = np.exp(log_q_y - log_q_y.max(1, keepdims=True))
-        return np.asarray(q / q.sum(1, keepdims=True))
+        return np.asarray(softmax(log_q_y, axis=1))
 
     def predict_log_proba(self, X: Any) -> Floats:
         """Logarithms of the class probabilities.
@@ -351,7 +351,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _log_q_y(self, X: Any) -> Floats:
         raw = self._raw(X)
-        return self.run_.pipeline.predict(raw).log_q_y
+        return self.run_.pipeline.compute_output(raw).log_q_y
 
     # Densities and p-values
 
@@ -377,7 +377,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         array([-86., -97.])
         """
         raw = self._raw(X)
-        log_q_x = self.run_.pipeline.predict(raw).log_q_x
+        log_q_x = self.run_.pipeline.compute_output(raw).log_q_x
         assert log_q_x is not None
         return log_q_x + self.form_.log_scale
 
@@ -554,16 +554,16 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         generator = torch.Generator(mixture.mu.device).manual_seed(int(state.randint(2**31 - 1)))
         if n_samples < 1:
             raise ValueError(f"n_samples is {n_samples} but must be 1 or more")
-        numbers: torch.Tensor | int = int(n_samples)
+        numbers = None
         if y is not None:
             if np.shape(y) not in ((), (n_samples,)):
                 raise ValueError(f"y has shape {np.shape(y)} but must be one class or {n_samples} classes")
             numbers = torch.from_numpy(self._numbers(np.broadcast_to(np.asarray(y), (n_samples,))))
-        samples = sample(self.run_.pipeline, numbers, temperature, generator)
-        n_strays = int(samples.is_stray.sum()) if self.form_.is_images else 0
-        if n_strays > n_samples / 2:
+        samples = sample(self.run_.pipeline, int(n_samples), generator, numbers, temperature)
+        n_out = int(samples.is_out_of_range.sum()) if self.form_.is_images else 0
+        if n_out > n_samples / 2:
             warnings.warn(
-                f"{n_strays} of {n_samples} samples are far outside the range of pixels and are clipped: far "
+                f"{n_out} of {n_samples} samples are far outside the range of pixels and are clipped: far "
                 f"from the data the inverse of this network is unbounded; use a temperature below {temperature:g}",
                 stacklevel=2,
             )
@@ -949,6 +949,6 @@ def whole_number(name: str, value: Any) -> int | None:
 
 
 def check_priors(priors: Any) -> None:
-    """ValueError for a word that means nothing; numbers are checked where they become weights."""
+    """ValueError for a word other than "uniform"; numbers are checked where they become weights."""
     if isinstance(priors, str) and priors != "uniform":
         raise ValueError(f"priors is {priors!r} but must be None, 'uniform' or one number per class")

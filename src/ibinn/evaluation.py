@@ -23,8 +23,9 @@ from ibinn.metrics.temperature import apply_temperature, fit_temperature
 from ibinn.models.methods import METHODS
 from ibinn.models.output import Output
 from ibinn.objectives import ci_xz
-from ibinn.ood.conformal import benjamini_hochberg, mondrian_p_values, smallest_p_value, warn_if_coarse
+from ibinn.ood.conformal import benjamini_hochberg, smallest_p_value, warn_if_coarse
 from ibinn.ood.features import FeatureScores, feature_scores, fit_feature_scores
+from ibinn.ood.scores import class_p_values
 from ibinn.ood.sets import OOD_SETS
 from ibinn.run.results import (
     Bin,
@@ -103,7 +104,7 @@ def evaluate(
     ahead = [n_fitted, len(validation), *[len(test)] * max(1, n_draws), *map(len, ood.values())]
     passes = iter(one_count(progress, ahead))
     features = fit_feature_scores(run.pipeline, dataset, splits, batch_size, next(passes))
-    log_q_y = run.pipeline.predict(validation.x, 0, batch_size, next(passes)).log_q_y
+    log_q_y = run.pipeline.compute_output(validation.x, 0, batch_size, next(passes)).log_q_y
     temperature = fit_temperature(log_q_y, validation.y)
     start = time.perf_counter()
     output = judge(run, test.x, batch_size, next(passes))
@@ -183,7 +184,7 @@ def log_densities(
         return None
     draws = [first]
     for draw, progress in enumerate(more, start=1):
-        log_q_x = run.pipeline.predict(raw, draw, batch_size, progress).log_q_x
+        log_q_x = run.pipeline.compute_output(raw, draw, batch_size, progress).log_q_x
         assert log_q_x is not None
         draws.append(log_q_x)
     return np.stack(draws)
@@ -387,13 +388,11 @@ def alarms_by_class(run: Run, output: Output[Floats]) -> dict[str, BootstrapMean
 
     `ABSENT` if no test input is predicted as the class, or too few calibration inputs for any p <= alpha.
     """
-    score, predicted = run.reference.headline, output.log_q_y.argmax(1)
-    groups = run.reference.calibration_class
-    p = mondrian_p_values(output.scores[score], predicted, run.reference.calibration[score], groups)
+    p, calibration_class = class_p_values(output, run.reference), run.reference.calibration_class
     means = dict.fromkeys(run.class_names, ABSENT)
     for k, name in enumerate(run.class_names):
-        inside = p[predicted == k]
-        if inside.size and smallest_p_value(int((groups == k).sum())) <= ALPHA:
+        inside = p[output.predicted == k]
+        if inside.size and smallest_p_value(int((calibration_class == k).sum())) <= ALPHA:
             means |= bootstrapped_means(flags({name: inside}))[0]
     return means
 

@@ -1,4 +1,4 @@
-"""How numbers are written for readers: each format once."""
+"""How numbers are written for readers. Each format is here once."""
 
 import math
 from typing import Any
@@ -19,25 +19,62 @@ def rounded_p(p: float) -> str:
 
 
 def p_equation(p: float) -> str:
-    """A p-value with its name: "p = 0.41", or "p < 0.0001"."""
+    """A p-value with its name, in sentences and figures: "p = 0.41", or "p < 0.0001"."""
     number = rounded_p(p)
     return f"p {number}" if number.startswith("<") else f"p = {number}"
 
 
-def whole_percent(share: float) -> str:
-    """A share in whole percent: "93 %", but "under 1 %" and "over 99 %"."""
-    text = f"{100 * share:.0f}"
-    return {"0": "under 1", "100": "over 99"}.get(text, text) + "\u00a0%"
+def probability_text(q: float, digits: int = 0) -> str:
+    """A probability in percent: 93 %, never 0 % or 100 %, which no model can know.
+
+    >>> [probability_text(q).replace("\u00a0", " ") for q in (0.004, 0.93, 0.997)]
+    ['< 1 %', '93 %', '> 99 %']
+    >>> probability_text(0.93181, 2).replace("\u00a0", " ")
+    '93.18 %'
+    """
+    text, step = f"{100 * q:.{digits}f}", 10**-digits
+    ends = {f"{0:.{digits}f}": f"< {step:g}", f"{100:.{digits}f}": f"> {100 - step:g}"}
+    return ends.get(text, text) + "\u00a0%"
 
 
-def fine_percent(share: float) -> str:
-    """A share in hundredths of a percent: "93.18 %", but "< 0.01 %" and "> 99.99 %"."""
-    text = f"{100 * share:.2f}"
-    return {"0.00": "< 0.01", "100.00": "> 99.99"}.get(text, text) + " %"
+def percentage(value: float) -> str:
+    """A measured rate in percent: 97.8 %. Only exactly 0 and 100 are shown as 0 and 100: 99.97 stays 99.97."""
+    value = round(value, 6)
+    if value in (0, 100):
+        return f"{value:g}\u00a0%"
+    digits = next((d for d in (1, 2, 3) if 0 < float(f"{value:.{d}f}") < 100), 6)
+    return f"{value:.{digits}f}\u00a0%"
+
+
+def decimal(value: float | None, digits: int = 2, sign: str = "") -> str:
+    """A number in a table: with fixed decimals, never -0.00; a dash if it is missing. sign "+" shows a plus.
+
+    >>> decimal(2.345, 1), decimal(-0.001), decimal(0.5, sign="+"), decimal(None)
+    ('2.3', '0.00', '+0.50', '–')
+    """
+    return "–" if value is None or not math.isfinite(value) else f"{value:{sign}z.{digits}f}"
+
+
+def shortest(value: float) -> str:
+    """A setting in a label that identifies it: at most six digits if they are exact, otherwise all.
+
+    >>> shortest(1.0), shortest(0.1), shortest(1.0000001)
+    ('1', '0.1', '1.0000001')
+    """
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+
+
+def gamma_text(gamma: float) -> str:
+    """gamma for readers: at most six digits, or ∞.
+
+    >>> gamma_text(1.0), gamma_text(1 / 784), gamma_text(math.inf)
+    ('1', '0.00127551', '∞')
+    """
+    return "∞" if gamma == math.inf else f"{gamma:g}"
 
 
 def clock(seconds: float) -> str:
-    """A duration: 4:06, or 1:04:06 from an hour on.
+    """A duration in progress displays: 4:06, or 1:04:06 from an hour on.
 
     >>> clock(246), clock(3846)
     ('4:06', '1:04:06')
@@ -45,6 +82,15 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def duration(seconds: float) -> str:
+    """A duration in a sentence: 39 s; 20 min 34 s; 3 h 5 min."""
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
 
 
 def to_json_types(value: Any) -> Any:
@@ -58,26 +104,3 @@ def to_json_types(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [to_json_types(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def percentage(value: float) -> str:
-    """97.8 % of a value in percent. Only 0 and 100 are shown as 0 and 100: 99.97 stays 99.97."""
-    value = round(value, 6)
-    if value in (0, 100):
-        return f"{value:g}\u00a0%"
-    digits = next((d for d in (1, 2, 3) if 0 < float(f"{value:.{d}f}") < 100), 6)
-    return f"{value:.{digits}f}\u00a0%"
-
-
-def gamma_text(gamma: float) -> str:
-    """0.00128, or ∞."""
-    return "∞" if gamma == math.inf else f"{gamma:.3g}"
-
-
-def duration(seconds: float) -> str:
-    """39 s; 20 min 34 s; 3 h 5 min."""
-    whole = round(seconds)
-    hours, minutes = whole // 3600, whole // 60 % 60
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"

@@ -59,7 +59,7 @@ def show_data(name: str, data_dir: Path | None, target: str | None) -> None:
     import numpy as np
 
     from ibinn.data.preprocess import channel_statistics
-    from ibinn.data.splits import n_twins
+    from ibinn.data.splits import n_test_in_train
 
     data = read_data(name, data_dir, target)
     print(f"{name}: {'images' if data.is_images else 'rows'} {data.shape}, {len(data.class_names)} classes")
@@ -77,8 +77,8 @@ def show_data(name: str, data_dir: Path | None, target: str | None) -> None:
             scale = data.levels / (data.levels - 1)
             mean, std = (scale * values for values in channel_statistics(part.x, data.levels))
             print(f"  mean {' '.join(f'{m:.8f}' for m in mean)}, std {' '.join(f'{s:.8f}' for s in std)}")
-    if data.test is not None and (twins := n_twins(data.train.x, data.test.x)):
-        print(f"  {twins} test examples equal a training example")
+    if data.test is not None and (n := n_test_in_train(data.train.x, data.test.x)):
+        print(f"  {n} test examples equal a training example")
 
 
 def fetch_data(name: str, data_dir: Path | None) -> None:

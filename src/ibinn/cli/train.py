@@ -151,7 +151,8 @@ def train_and_tell(
     except Stopped as stop:
         if team.is_writer:
             print(
-                f"ibinn: {stop}; saved in {folder}, the same command with --resume goes on", file=sys.stderr
+                f"ibinn: {stop}; saved in {folder}, run the same command with --resume to continue",
+                file=sys.stderr,
             )
         raise SystemExit(128 + stop.number) from None
     if run is not None:  # of the writer

@@ -53,7 +53,7 @@ class ImagePreprocess(nn.Module):
 
     Parameters
     ----------
-    shape : (int, int, int)
+    raw_shape : (int, int, int)
         Height, width and number of channels of the images.
     levels : int
         Number of values of a pixel, from 2 to 256.
@@ -89,7 +89,7 @@ class ImagePreprocess(nn.Module):
 
     def __init__(
         self,
-        shape: tuple[int, int, int],
+        raw_shape: tuple[int, int, int],
         levels: int,
         mean: Array | Tensor,
         std: Array | Tensor,
@@ -99,8 +99,8 @@ class ImagePreprocess(nn.Module):
         rise: Array | Tensor | None = None,
     ) -> None:
         super().__init__()
-        check_image_settings(shape, levels, noise, sigma)
-        self.raw_shape, self.levels = tuple(shape), levels
+        check_image_settings(raw_shape, levels, noise, sigma)
+        self.raw_shape, self.levels = tuple(raw_shape), levels
         self.noise, self.sigma, self.multiple = noise, sigma, multiple
         # To the nearest level; with uniform noise, which fills a level, down to the level that x lies in.
         self._half = 0.5 if noise == "gaussian" else MARGIN / 2
@@ -137,7 +137,7 @@ class ImagePreprocess(nn.Module):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments other than the buffers mean, std and rise."""
+        """The arguments other than the buffers mean, std and rise, as files hold them; shape is raw_shape."""
         names = ("levels", "noise", "sigma", "multiple")
         return {"shape": self.raw_shape} | {name: getattr(self, name) for name in names}
 
@@ -432,9 +432,9 @@ def guarded(std: Array, size: Array | float = 1.0) -> Array:
     return np.where(std > 1e-10 * np.maximum(size, 1e-10), std, 1.0)
 
 
-def check_image_settings(shape: tuple[int, int, int], levels: int, noise: str, sigma: float) -> None:
-    if len(shape) != 3 or min(shape) < 1:
-        raise ValueError(f"shape is {shape} but must be (height, width, channels), each at least 1")
+def check_image_settings(raw_shape: tuple[int, int, int], levels: int, noise: str, sigma: float) -> None:
+    if len(raw_shape) != 3 or min(raw_shape) < 1:
+        raise ValueError(f"raw_shape is {raw_shape} but must be (height, width, channels), each at least 1")
     if not 2 <= levels <= 256:
         raise ValueError(f"levels is {levels} but must be from 2 to 256; rescale the images to 8 bits")
     if noise not in ("uniform", "gaussian", "both"):

@@ -106,7 +106,7 @@ def groups_of_duplicates(x: Array) -> list[list[int]]:
     return list(groups.values())
 
 
-def n_twins(train: Array, test: Array) -> int:
+def n_test_in_train(train: Array, test: Array) -> int:
     """Number of test inputs that equal a training input."""
     known = {row_digest(row) for row in train}
     return sum(row_digest(row) in known for row in test)

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
+from ibinn.inference.verdicts import Verdict
 from ibinn.report.text import Finding
 from ibinn.run.results import Bin
 
@@ -90,6 +91,8 @@ class AboutReply(BaseModel):
     """The run. map_of: whether the points are "test" inputs or "samples" of the model; None without a map.
 
     temperature: the highest, up to 1, at which most samples are possible inputs; samples on the map have it.
+    uses_density: whether the verdicts do. can_flag: False if there are too few calibration inputs for any
+    p <= alpha, so that every verdict is typical.
     """
 
     name: str
@@ -104,7 +107,8 @@ class AboutReply(BaseModel):
     n_train: int | None
     n_calibration: int
     alpha: float
-    has_density: bool
+    uses_density: bool
+    can_flag: bool
     map_of: Literal["test", "samples"] | None
     n_inputs: int
     temperature: float | None
@@ -134,7 +138,7 @@ class UploadReply(BaseModel):
 class InputView(BaseModel):
     """One input with the output of the model in short: png of an image, row of a table.
 
-    chance is the p-value in words.
+    rank_text is the p-value in words.
     """
 
     png: str | None
@@ -143,17 +147,14 @@ class InputView(BaseModel):
     label: str
     probability: float | None
     p_value: float
-    chance: str
+    rank_text: str
 
 
 class DecisionReply(BaseModel):
-    """The decision on one input; `explanation` is what `ibinn explain --json` prints.
-
-    The verdict is unknown where there are too few calibration inputs to flag anything.
-    """
+    """The decision on one input; `explanation` is what `ibinn explain --json` prints."""
 
     view: InputView
-    verdict: Literal["typical", "atypical", "unknown"]
+    verdict: Verdict
     explanation: dict[str, Any]
     true_class: str | None
 

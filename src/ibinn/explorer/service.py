@@ -16,7 +16,7 @@ from ibinn.data.dataset import Part
 from ibinn.explorer import schema
 from ibinn.explorer.codec import InputCodec, as_base64, png_file
 from ibinn.explorer.quality import quality_of
-from ibinn.formats import to_json_types
+from ibinn.formats import gamma_text, to_json_types
 from ibinn.inference.attribution import EvidenceMap, evidence_map
 from ibinn.inference.explain import explain
 from ibinn.inference.judge import judge
@@ -29,9 +29,11 @@ from ibinn.inference.latent import (
     sample,
     sampling_temperature,
 )
-from ibinn.inference.sentences import rank_phrase, verdict_from
+from ibinn.inference.sentences import rank_phrase
+from ibinn.inference.verdicts import verdict_text
 from ibinn.models.classifier import GenerativeClassifier
 from ibinn.models.output import Output
+from ibinn.ood.conformal import smallest_p_value
 from ibinn.ood.drift import DRIFTS, drifted, usual_drifts
 from ibinn.report.text import METHOD_NAMES
 from ibinn.run.trained import Run
@@ -63,7 +65,7 @@ class Explorer:
         self.run, self.form = with_plain_names(run), run.form
         self.folder, self.inputs, self.notes = folder, inputs, notes
         self.codec, self.pipeline = InputCodec(run.form), run.pipeline
-        self.has_density = self.pipeline.model.has_density
+        self.has_density, self.uses_density = self.pipeline.model.has_density, run.reference.uses_density
         self.n_calibration = len(run.reference.calibration_class)
         self.is_estimator = run.is_estimator
         self.axes = self.choose_axes() if self.has_density else None
@@ -91,7 +93,7 @@ class Explorer:
         return schema.AboutReply(
             name=plain_text(self.folder.resolve().name),
             method=METHOD_NAMES[run.config.method],
-            gamma=f"{run.config.gamma:g}" if run.config.method in GAMMA_METHODS else None,
+            gamma=gamma_text(run.config.gamma) if run.config.method in GAMMA_METHODS else None,
             data=None if self.is_estimator else plain_text(Path(run.config.data).name),
             classes=list(run.class_names),
             kind="images" if form.is_images else "rows",
@@ -101,7 +103,8 @@ class Explorer:
             n_train=run.facts.get("n_train"),
             n_calibration=self.n_calibration,
             alpha=ALPHA,
-            has_density=self.has_density,
+            uses_density=self.uses_density,
+            can_flag=smallest_p_value(self.n_calibration) <= ALPHA,
             map_of=self.inputs.source if self.has_density else None,
             n_inputs=len(self.inputs.part),
             temperature=self.temperature,
@@ -191,7 +194,7 @@ class Explorer:
                 label=self.label(log_q_y),
                 probability=to_json_types(float(np.exp(log_q_y.max()))),
                 p_value=float(p[i]),
-                chance=rank_phrase(float(p[i]), self.n_calibration, things, self.has_density),
+                rank_text=rank_phrase(float(p[i]), self.n_calibration, things, self.uses_density),
             )
             for i, (values, log_q_y) in enumerate(zip(raw, output.log_q_y, strict=True))
         ]
@@ -209,7 +212,7 @@ class Explorer:
         has_truth = given.index is not None and self.inputs.source == "test"
         return schema.DecisionReply(
             view=view,
-            verdict=verdict_from(explanation.p_value, self.n_calibration),
+            verdict=verdict_text(explanation.p_value <= ALPHA),
             explanation=explanation.to_dict(),
             true_class=self.run.class_names[int(self.inputs.part.y[given.index])] if has_truth else None,
         )
@@ -249,7 +252,7 @@ class Explorer:
         if label >= len(self.run.class_names):
             raise NotFound(f"there is no class {label}; the last is {len(self.run.class_names) - 1}")
         _, generator = self.model, torch.Generator(self.pipeline.device).manual_seed(seed)
-        return self.series(sample(self.pipeline, torch.full((n,), label), temperature, generator).raw)
+        return self.series(sample(self.pipeline, n, generator, label, temperature).raw)
 
     def series(self, raw: Array) -> schema.SeriesReply:
         """Inputs that the model generated; ValueError where they overflow."""
@@ -281,8 +284,9 @@ def own_samples(run: Run, n: int = 1000, seed: int = 0) -> Inputs:
     if not pipeline.model.has_density:
         return Inputs(Part(np.zeros((0, 1)), np.zeros(0, np.int64)), "samples")
     generator = torch.Generator(pipeline.device).manual_seed(seed)
-    samples = sample(pipeline, n, sampling_temperature(pipeline), generator, batch_size=100)
-    return Inputs(Part(samples.raw[~samples.is_stray], samples.y[~samples.is_stray]), "samples")
+    samples = sample(pipeline, n, generator, None, sampling_temperature(pipeline), batch_size=100)
+    is_fine = ~samples.is_out_of_range
+    return Inputs(Part(samples.raw[is_fine], samples.y[is_fine]), "samples")
 
 
 def finite_points(points: NDArray[np.float64]) -> Points:

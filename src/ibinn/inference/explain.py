@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ibinn._types import Array, Floats
-from ibinn.formats import fine_percent, rounded_p, to_json_types
+from ibinn.formats import probability_text, rounded_p, to_json_types
 from ibinn.inference.judge import CalibrationRank, calibration_rank, judge
 from ibinn.inference.sentences import decision_sentence
 from ibinn.models.classifier import evaluation_mode
@@ -49,7 +49,7 @@ class Explanation:
         Conformal p-value of each score.
     smallest_p : float
         The smallest p-value that the calibration split allows.
-    place : CalibrationRank
+    rank : CalibrationRank
         The rank of the headline score among the calibration inputs.
     nearest : tuple of Mean, or None
         The two nearest class means. None without a density.
@@ -66,7 +66,7 @@ class Explanation:
     p_value: float
     p_values: dict[str, float]
     smallest_p: float
-    place: CalibrationRank
+    rank: CalibrationRank
     nearest: tuple[Mean, ...] | None
     typical_distance: float | None
     levels: int | None
@@ -111,17 +111,18 @@ def explain(run: Run, raw: Array, output: Output[Floats] | None = None) -> Expla
     raw, reference = one_input(run, raw), run.reference
     output, by_class = output or judge(run, raw), density_by_class(run.pipeline, raw)
     posterior = named(run, np.exp(output.log_q_y[0]))
-    rank = calibration_rank(reference, float(output.scores[reference.headline][0]))
     p = {name: float(values[0]) for name, values in output.p_values.items()}
+    p_value = p[reference.headline]
+    rank = calibration_rank(reference, float(output.scores[reference.headline][0]), p_value)
     return Explanation(
-        text=decision_sentence(posterior, rank, p[reference.headline]),
+        text=decision_sentence(posterior, rank, p_value, reference.uses_density),
         posterior=posterior,
         log_likelihoods=None if by_class is None else named(run, by_class.log_likelihoods),
         log_q_x=None if output.log_q_x is None else float(output.log_q_x[0]),
-        p_value=p[reference.headline],
+        p_value=p_value,
         p_values=p,
         smallest_p=smallest_p_value(rank.n),
-        place=rank,
+        rank=rank,
         nearest=None if by_class is None else nearest_means(run, by_class.distances),
         typical_distance=None if reference.shell is None else math.sqrt(reference.shell * reference.n_dims),
         levels=run.pipeline.preprocess.levels,
@@ -178,14 +179,14 @@ def class_lines(explanation: Explanation) -> list[str]:
     width = max(len(name) for name in ["class", *names])
     lines = [f"{'class':{width}}  probability" + "  log q(x|y)" * bool(likelihoods)]
     for name in names:
-        line = f"{name:{width}}  {fine_percent(posterior[name]):>11}"
+        line = f"{name:{width}}  {probability_text(posterior[name], 2):>11}"
         lines.append(line + (f"  {likelihoods[name]:10.1f}" if likelihoods else ""))
     return lines
 
 
 def number_lines(explanation: Explanation) -> list[str]:
     """The numbers that do not belong to one class."""
-    rank, lines = explanation.place, []
+    rank, lines = explanation.rank, []
     if explanation.log_q_x is not None:
         lines.append(f"log q(x)       {explanation.log_q_x:.1f} nats")
     p_values = ", ".join(f"{name} {rounded_p(p)}" for name, p in explanation.p_values.items())

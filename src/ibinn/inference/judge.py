@@ -53,7 +53,7 @@ class CalibrationRank:
     n : int
         Number of calibration inputs.
     n_stranger : int
-        Number of calibration inputs with the same or a higher score.
+        Number of calibration inputs with the same or a higher score, up to rounding: that of the p-value.
     edges, counts : tuple
         Histogram of the calibration scores; the outermost bins hold all beyond.
     """
@@ -66,11 +66,11 @@ class CalibrationRank:
     counts: tuple[int, ...]
 
 
-def calibration_rank(reference: Reference, value: float) -> CalibrationRank:
-    """The rank of an input whose headline score is `value`."""
+def calibration_rank(reference: Reference, value: float, p: float) -> CalibrationRank:
+    """The rank of an input with the headline score `value` and the p-value p = (1 + n_stranger) / (n + 1)."""
     calibration = reference.calibration[reference.headline]
-    n_stranger = int((calibration >= value).sum())
-    return CalibrationRank(reference.headline, value, len(calibration), n_stranger, *histogram(calibration))
+    n = len(calibration)
+    return CalibrationRank(reference.headline, value, n, round(p * (n + 1)) - 1, *histogram(calibration))
 
 
 def histogram(scores: Floats) -> tuple[tuple[float, ...], tuple[int, ...]]:

@@ -54,14 +54,15 @@ class Samples(NamedTuple):
 
     raw: Array
     y: Labels
-    is_stray: NDArray[np.bool_]
+    is_out_of_range: NDArray[np.bool_]
 
 
 def sample(
     pipeline: Pipeline,
-    y: Tensor | int,
-    temperature: float,
+    n: int,
     generator: torch.Generator,
+    y: int | Tensor | None = None,
+    temperature: float = 1.0,
     batch_size: int = 500,
 ) -> Samples:
     """Draw inputs from a model: z ~ N(mu_y, temperature^2 I), decoded.
@@ -70,11 +71,13 @@ def sample(
     ----------
     pipeline : Pipeline
         With a density.
-    y : Tensor of shape (N,), or int
-        The class of each sample; or the number of samples, with classes drawn by their weights.
+    n : int
+        Number of samples.
+    generator : torch.Generator
+    y : int or Tensor of shape (n,), optional
+        One class, or the class of each sample; by default drawn with the class weights.
     temperature : float
         Factor of the deviation from the class mean; 0 gives the means.
-    generator : torch.Generator
     batch_size : int
         Number of samples to decode at once.
 
@@ -83,28 +86,31 @@ def sample(
     Samples
     """
     mixture, preprocess = pipeline.generative.mixture, pipeline.preprocess
-    labels = mixture.sample_labels(y, generator) if isinstance(y, int) else y.to(pipeline.device)
+    if y is None:
+        labels = mixture.sample_labels(n, generator)
+    else:
+        labels = torch.as_tensor(y, device=pipeline.device).expand(n)
     z = mixture.sample(labels, temperature, generator).detach()
     parts = [to_units(pipeline, some) for some in torch.split(z, batch_size)]
     raw = np.concatenate([preprocess.to_raw(x) for x in parts])
-    is_stray = torch.cat([strays(x, preprocess.levels is not None) for x in parts])
-    return Samples(raw, labels.cpu().numpy(), is_stray.cpu().numpy())
+    is_out = torch.cat([out_of_range(x, preprocess.levels is not None) for x in parts])
+    return Samples(raw, labels.cpu().numpy(), is_out.cpu().numpy())
 
 
-def strays(x: Tensor, is_images: bool) -> Tensor:
+def out_of_range(x: Tensor, is_images: bool) -> Tensor:
     """Which of x (N, ...) are far out of range, (N,); see `Samples`."""
     fine = (x >= -1) & (x <= 2) if is_images else x.isfinite()
     return ~fine.flatten(1).all(1)
 
 
 def sampling_temperature(pipeline: Pipeline, seed: int = 0, n: int = 20) -> float:
-    """The highest of 1, 0.9, ..., 0.2 at which at most half of n images are strays, else 0.1; 1 for rows."""
+    """The highest of 1, 0.9, ..., 0.2 at which at most half of n images are out of range, else 0.1; 1 for rows."""
     if pipeline.preprocess.levels is None:
         return 1.0
     y = torch.arange(n) % pipeline.generative.mixture.n_classes
     for tenths in range(10, 1, -1):
         generator = torch.Generator(pipeline.device).manual_seed(seed)
-        if sample(pipeline, y, tenths / 10, generator).is_stray.sum() <= n / 2:
+        if sample(pipeline, n, generator, y, tenths / 10).is_out_of_range.sum() <= n / 2:
             return tenths / 10
     return 0.1
 
@@ -172,7 +178,8 @@ def class_samples(pipeline: Pipeline, batch_size: int, seed: int, n: int = 10) -
     """(K, n, H, W, C): n samples of each class."""
     n_classes = pipeline.generative.mixture.n_classes
     generator = torch.Generator(pipeline.device).manual_seed(seed)
-    images = sample(pipeline, torch.arange(n_classes).repeat_interleave(n), 1.0, generator, batch_size).raw
+    y = torch.arange(n_classes).repeat_interleave(n)
+    images = sample(pipeline, len(y), generator, y, batch_size=batch_size).raw
     return images.reshape(n_classes, n, *images.shape[1:])
 
 

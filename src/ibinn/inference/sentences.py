@@ -1,10 +1,9 @@
 """Every sentence about one input, for readers who need no formulas."""
 
 import math
-from typing import Literal
 
 from ibinn.config import ALPHA
-from ibinn.formats import p_equation, rounded_p, whole_percent
+from ibinn.formats import p_equation, probability_text, rounded_p
 from ibinn.inference.judge import CalibrationRank
 from ibinn.ood.conformal import smallest_p_value
 
@@ -24,44 +23,36 @@ NO_DENSITY = "Without a density this model cannot say whether an input is typica
 # Of "1 in 500", times powers of ten.
 ROUND_NUMBERS: tuple[int, ...] = (*range(1, 11), 12, 15, 18, 20, 25, 30, 35, 40, 50, 60, 70, 80, 90, 100)
 
-Verdict = Literal["typical", "atypical", "unknown"]
 
-
-def verdict_from(p: float, n: int, alpha: float = ALPHA) -> Verdict:
-    """typical or atypical; unknown if n calibration inputs are too few for any p <= alpha."""
-    if smallest_p_value(n) > alpha:
-        return "unknown"
-    return "atypical" if p <= alpha else "typical"
-
-
-def decision_sentence(posterior: dict[str, float], rank: CalibrationRank, p: float) -> str:
-    """The class, and whether to trust it, in one or two sentences."""
+def decision_sentence(
+    posterior: dict[str, float], rank: CalibrationRank, p: float, uses_density: bool
+) -> str:
+    """The class, and whether to trust it, in one or two sentences; uses_density is that of the reference."""
     if any(map(math.isnan, posterior.values())):
         return "No class can be named: the numbers of this model overflow on this input. Do not trust it."
     guess, is_sure = class_phrase(posterior), max(posterior.values()) >= SURE
-    verdict, has_density = verdict_from(p, rank.n), rank.score != "entropy"
-    if verdict == "unknown":
+    if smallest_p_value(rank.n) > ALPHA:
         return f"{guess}{'' if is_sure else ', hard to tell apart'}. {coarse_sentence(rank, p)}"
     p_text = p_equation(p) + (", the smallest possible" if rank.n_stranger == 0 else "")
-    sentence = SENTENCES[has_density, verdict == "atypical", is_sure].format(guess=guess, p=p_text)
-    return f"{sentence} {rank_sentence(rank) if has_density else NO_DENSITY}"
+    sentence = SENTENCES[uses_density, p <= ALPHA, is_sure].format(guess=guess, p=p_text)
+    return f"{sentence} {rank_sentence(rank) if uses_density else NO_DENSITY}"
 
 
 def class_phrase(posterior: dict[str, float]) -> str:
     """Looks like “3” (93 %)."""
     (first, p), (second, q) = sorted(posterior.items(), key=lambda item: -item[1])[:2]
     if p >= SURE:
-        return f"Looks like “{first}” ({whole_percent(p)})"
-    start = f"Could be “{first}” ({whole_percent(p)})"
-    other = f"“{second}” ({whole_percent(q)})"
+        return f"Looks like “{first}” ({probability_text(p)})"
+    start = f"Could be “{first}” ({probability_text(p)})"
+    other = f"“{second}” ({probability_text(q)})"
     return f"{start} or {other}" if p + q >= SURE else f"{start}, {other} or another class"
 
 
 def rank_sentence(rank: CalibrationRank) -> str:
-    """Of 199 familiar inputs set aside, 81 are as strange or stranger."""
+    """Of 199 held-out inputs, 81 are as strange or stranger."""
     n = rank.n_stranger
     count = "none is" if n == 0 else "1 is" if n == 1 else f"{n:,} are"
-    return f"Of {rank.n:,} familiar inputs set aside, {count} as strange or stranger."
+    return f"Of {rank.n:,} held-out inputs, {count} as strange or stranger."
 
 
 def coarse_sentence(rank: CalibrationRank, p: float) -> str:
@@ -72,16 +63,16 @@ def coarse_sentence(rank: CalibrationRank, p: float) -> str:
     )
 
 
-def rank_phrase(p: float, n: int, things: str, has_density: bool) -> str:
-    """1 in 500 familiar images is as strange. p is a rank among n of them, and stays on its side of alpha."""
-    quality, more = ("as strange", "stranger") if has_density else ("as hard to decide", "harder")
+def rank_phrase(p: float, n: int, things: str, uses_density: bool) -> str:
+    """1 in 500 held-out images is as strange. p is a rank among n of them, and stays on its side of alpha."""
+    quality, more = ("as strange", "stranger") if uses_density else ("as hard to decide", "harder")
     if p < 1.5 * smallest_p_value(n):
-        return f"none of {n:,} familiar {things} is {quality}"
+        return f"none of {n:,} held-out {things} is {quality}"
     if smallest_p_value(n) > ALPHA:
-        return f"{round(p * (n + 1)) - 1} of {n} familiar {things} are {quality} or {more}"
+        return f"{round(p * (n + 1)) - 1} of {n} held-out {things} are {quality} or {more}"
     if p > 0.2:
-        return f"{100 * p:.0f} in 100 familiar {things} are {quality} or {more}"
-    return f"1 in {round_inverse(p):,} familiar {things} is {quality}"
+        return f"{100 * p:.0f} in 100 held-out {things} are {quality} or {more}"
+    return f"1 in {round_inverse(p):,} held-out {things} is {quality}"
 
 
 def round_inverse(p: float) -> int:

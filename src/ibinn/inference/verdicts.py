@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibinn._types import Floats
-from ibinn.formats import fine_percent
+from ibinn.formats import probability_text
 from ibinn.models.output import Output
 from ibinn.ood.conformal import benjamini_hochberg, warn_if_coarse
 from ibinn.run.trained import Run
 
 Format = Literal["table", "csv", "jsonl"]
+Verdict = Literal["typical", "atypical"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,10 @@ class FlagRule:
         return p_values <= self.alpha if self.fdr is None else benjamini_hochberg(p_values, self.fdr)
 
 
+def verdict_text(is_atypical: bool) -> Verdict:
+    return "atypical" if is_atypical else "typical"
+
+
 @dataclass(frozen=True)
 class VerdictRow:
     """One input: its class and the probability of that class, its p-value and the verdict."""
@@ -54,7 +59,7 @@ class VerdictRow:
     label: str
     probability: float
     p_value: float
-    verdict: Literal["typical", "atypical"]
+    verdict: Verdict
     log_q_x: float | None
 
 
@@ -71,7 +76,7 @@ def verdict_rows(
             run.class_names[predicted[i]],
             float(np.exp(output.log_q_y[i, predicted[i]])),
             float(p[i]),
-            "atypical" if flags[i] else "typical",
+            verdict_text(bool(flags[i])),
             None
             if log_q_x is None or not np.isfinite(log_q_x[i])
             else float(log_q_x[i]) + run.form.log_scale,
@@ -100,7 +105,7 @@ def as_table(rows: Sequence[VerdictRow]) -> str:
     cells = [("input", "class", "probability", "p-value", "verdict")]
     for row in rows:
         p = f"{row.p_value:.4f}" if row.p_value >= 1e-4 else f"{row.p_value:.1e}"
-        cells.append((row.input, row.label, fine_percent(row.probability), p, row.verdict))
+        cells.append((row.input, row.label, probability_text(row.probability, 2), p, row.verdict))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "  ".join(

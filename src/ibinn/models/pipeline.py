@@ -34,7 +34,7 @@ class Pipeline(nn.Module):
     >>> from ibinn.models.pipeline import Pipeline
     >>> mixture = GaussianMixture(n_classes=2, n_dims=2)
     >>> pipeline = Pipeline(TablePreprocess([0, 0], [1, 1]), GenerativeClassifier(Chain(), mixture))
-    >>> output = pipeline.predict(np.zeros((3, 2)))
+    >>> output = pipeline.compute_output(np.zeros((3, 2)))
     >>> output.log_q_y.round(3).tolist()[0]
     [-0.693, -0.693]
     >>> output.log_q_x.shape
@@ -89,7 +89,7 @@ class Pipeline(nn.Module):
         return replace(output, log_q_x=output.log_q_x + log_det + self.preprocess.log_scale)
 
     @torch.no_grad()
-    def predict(
+    def compute_output(
         self,
         raw: Array,
         draw: int = 0,

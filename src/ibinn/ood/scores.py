@@ -58,9 +58,14 @@ class Reference:
     label_scores: Floats
 
     @property
+    def uses_density(self) -> bool:
+        """Whether the main score uses a density, which the model has and which is finite on the validation split."""
+        return "combined" in self.calibration
+
+    @property
     def headline(self) -> str:
         """The main score, named in advance: combined, or the entropy without a density."""
-        return "combined" if "combined" in self.calibration else "entropy"
+        return "combined" if self.uses_density else "entropy"
 
 
 def fit_reference(
@@ -135,7 +140,10 @@ def observe(
     with_z: bool = False,
 ) -> Output[Floats]:
     """The output of a pipeline for raw (N, ...), with everything that the scores need."""
-    output, levels = pipeline.predict(raw, 0, batch_size, progress, with_z), pipeline.preprocess.levels
+    output, levels = (
+        pipeline.compute_output(raw, 0, batch_size, progress, with_z),
+        pipeline.preprocess.levels,
+    )
     return output if levels is None else replace(output, code_length=code_lengths(raw, levels))
 
 
@@ -149,7 +157,7 @@ def ood_scores(output: Output[Floats], reference: Reference) -> dict[str, Floats
 def p_values(scores: Mapping[str, Floats], calibration: Mapping[str, Floats]) -> dict[str, Floats]:
     """The conformal p-value of each score among those of the calibration split, (N,) each."""
     return {
-        name: conformal_p_values(without_rounding(values), calibration[name])
+        name: conformal_p_values(subtract_rounding(torch.from_numpy(values)).numpy(), calibration[name])
         for name, values in scores.items()
     }
 
@@ -159,14 +167,9 @@ def class_p_values(output: Output[Floats], reference: Reference) -> Floats:
 
     output is that of `judge`. p is 1 for a class that was predicted for no calibration input.
     """
-    scores = without_rounding(output.scores[reference.headline])
+    scores = subtract_rounding(torch.from_numpy(output.scores[reference.headline])).numpy()
     calibration = reference.calibration[reference.headline]
     return mondrian_p_values(scores, output.predicted, calibration, reference.calibration_class)
-
-
-def without_rounding(scores: Floats) -> Floats:
-    """`hardly_less` of an array."""
-    return hardly_less(torch.from_numpy(scores)).numpy()
 
 
 def headline_p_value(output: Output[Tensor], is_valid: Tensor, reference: Reference) -> Tensor:
@@ -175,10 +178,10 @@ def headline_p_value(output: Output[Tensor], is_valid: Tensor, reference: Refere
     assert score is not None
     score = torch.where(is_valid, nan_to_inf(score), torch.inf)
     calibration = np.sort(reference.calibration[reference.headline])
-    return p_values_among(hardly_less(score), torch.from_numpy(calibration))
+    return p_values_among(subtract_rounding(score), torch.from_numpy(calibration))
 
 
-def hardly_less(scores: Tensor) -> Tensor:
+def subtract_rounding(scores: Tensor) -> Tensor:
     """The scores minus what rounding may have added, so that inputs that equal a calibration input tie with it.
 
     Otherwise their ranks could depend on the batch in which they are computed. This can only raise a p-value.
@@ -231,7 +234,7 @@ def combined_score(output: Output[Tensor], reference: Reference) -> Tensor | Non
         score, n = nan_to_inf(score), len(validation)
         # From a table of all ranks: a vectorised log may differ in the last bit between equal p-values.
         table = torch.from_numpy(-2 * np.log(np.arange(n + 1, 0, -1) / (n + 1)))
-        fisher.append(table[torch.bucketize(hardly_less(score), torch.from_numpy(validation))])
+        fisher.append(table[torch.bucketize(subtract_rounding(score), torch.from_numpy(validation))])
         excess.append(beyond(score, validation))
     # Sorted, so that no rounding depends on the order of the parts, which files do not keep.
     fisher_sum = torch.stack(fisher).sort(0).values.sum(0)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ibinn._types import Array
-from ibinn.formats import p_equation, whole_percent
+from ibinn.formats import p_equation, probability_text
 from ibinn.inference.attribution import EvidenceMap
 from ibinn.inference.explain import Explanation
 from ibinn.report.figures import UNITS
@@ -32,7 +32,7 @@ def explanation_figure(explanation: Explanation, raw: Array, evidence: EvidenceM
     raw
         The explained input: pixel levels (H, W, C), or a row (D,).
     evidence
-        What ``IBINNClassifier.evidence`` returns, for a panel with the pixels or columns that speak for a class.
+        What ``IBINNClassifier.evidence`` returns, for a panel with the evidence of each pixel or column.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def draw_map(figure: Figure, axis: Axes, evidence: EvidenceMap) -> None:
     values = np.nan_to_num(evidence.values.sum(2), posinf=0.0, neginf=0.0)
     limit = float(np.abs(values).max()) or 1.0
     image = axis.imshow(values, cmap=EVIDENCE_COLOURS, vmin=-limit, vmax=limit, interpolation="nearest")
-    frame(axis, "which pixels speak for it?")
+    frame(axis, "evidence by pixel")
     bar = figure.colorbar(image, cax=axis.inset_axes((1.06, 0, 0.06, 1)), label=unit_text(evidence))
     bar.outline.set_edgecolor(FAINT)
 
@@ -91,20 +91,20 @@ def draw_columns(axis: Axes, raw: Array, evidence: EvidenceMap) -> None:
     axis.barh(range(len(order)), values[order], color=[FOR if values[i] > 0 else AGAINST for i in order])
     axis.axvline(0, color=INK, linewidth=0.8)
     axis.set_yticks(range(len(order)), [f"{plain(names[i])} = {row[i]:.4g}" for i in order])
-    axis.set(title="which columns speak for it?", xlabel=unit_text(evidence))
+    axis.set(title="evidence by column", xlabel=unit_text(evidence))
     from_top(axis)
 
 
 def draw_posterior(axis: Axes, explanation: Explanation, evidence: EvidenceMap | None) -> None:
-    """The probabilities of the likeliest classes as bars. The classes of the evidence have its colours."""
-    likeliest = sorted(explanation.posterior.items(), key=lambda item: -item[1])[:BARS_SHOWN]
+    """The probabilities of the most probable classes as bars. The classes of the evidence have its colours."""
+    shown = sorted(explanation.posterior.items(), key=lambda item: -item[1])[:BARS_SHOWN]
     colours = dict.fromkeys(explanation.posterior, AGAINST)
     if evidence is not None:
         colours = {evidence.a: FOR, evidence.b: AGAINST}
-    for i, (name, share) in enumerate(likeliest):
+    for i, (name, share) in enumerate(shown):
         axis.barh(i, 100 * share, color=colours.get(name, QUIET))
         write_share(axis, i, share, "white" if name in colours else INK)
-    axis.set_yticks(range(len(likeliest)), [plain(name) for name, _ in likeliest])
+    axis.set_yticks(range(len(shown)), [plain(name) for name, _ in shown])
     axis.set(title="which class is it?", xlabel="probability (%)", xlim=(0, 100))
     from_top(axis)
 
@@ -113,16 +113,16 @@ def write_share(axis: Axes, i: int, share: float, on_bar: str) -> None:
     """At the end of bar i: on it where it is long, else beside it."""
     font: dict[str, Any] = {"va": "center", "fontsize": 8}
     if share > 0.8:
-        axis.text(100 * share - 1.5, i, whole_percent(share), ha="right", color=on_bar, **font)
+        axis.text(100 * share - 1.5, i, probability_text(share), ha="right", color=on_bar, **font)
     elif not np.isnan(share):
         axis.text(
-            100 * share + 1.5, i, whole_percent(share), color=INK if share >= 0.005 else FAINT, **font
+            100 * share + 1.5, i, probability_text(share), color=INK if share >= 0.005 else FAINT, **font
         )
 
 
 def draw_rank(axis: Axes, explanation: Explanation) -> None:
     """The scores of the calibration inputs and of this input, with an arrow where it lies far outside."""
-    rank = explanation.place
+    rank = explanation.rank
     low, high = rank.edges[0], rank.edges[-1]
     axis.stairs(rank.counts, rank.edges, fill=True, color=QUIET)
     axis.set(title="how typical is it?", ylabel="calibration inputs", ylim=(0, 1.35 * max(rank.counts)))

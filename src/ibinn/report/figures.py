@@ -12,9 +12,10 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from ibinn._types import Floats
+from ibinn.formats import decimal
 from ibinn.metrics.roc import roc_curve
-from ibinn.report.quantities import decimal
 from ibinn.report.style import COLOURS, FAINT, INK, PAGE, STYLE, Arrays, new_panels, plain, write_note
+from ibinn.report.text import full_bins
 from ibinn.run.results import Bin, Calibration, Results
 
 UNITS = dict.fromkeys(("typicality", "nll", "complexity"), " in nats per dimension")  # of scores
@@ -35,7 +36,7 @@ def draw_calibration(results: Results) -> Figure:
     Behind the curve what a perfectly calibrated model would show, below it the pairs (image, class) of each bin.
     """
     calibration = results.calibration
-    full = [b for b in calibration.bins if b.n > calibration.min_count and b.share is not None]
+    full = [b for b, _ in full_bins(calibration)]
     with rc_context(STYLE):
         figure = Figure(figsize=(PAGE, 5.0), layout="constrained")
         frame = figure.add_gridspec(1, 2, width_ratios=(2, 1))

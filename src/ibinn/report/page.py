@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ibinn import __version__
-from ibinn.formats import duration, gamma_text, percentage
+from ibinn.formats import decimal, duration, gamma_text, percentage
 from ibinn.report import text
 from ibinn.run.results import Interval, Results
 
@@ -91,6 +91,7 @@ def environment() -> Environment:
     env.filters |= {
         "breakable": breakable,
         "capital": text.capital,
+        "decimal": decimal,
         "duration": duration,
         "gamma": gamma_text,
         "interval": interval_ends,
@@ -160,4 +161,4 @@ def breakable(name: str) -> Markup:
 def interval_ends(ends: Interval | None, digits: int) -> str:
     """The two ends of an interval; empty where there is none."""
     known = text.as_range(ends)
-    return "" if known is None else f"{known[0]:.{digits}f} to {known[1]:.{digits}f}"
+    return "" if known is None else " to ".join(decimal(end, digits) for end in known)

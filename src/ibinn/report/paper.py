@@ -8,7 +8,6 @@ from dataclasses import dataclass
 IB_INN, GENERATIVE, DISCRIMINATIVE = GROUPS = ("IB-INN", "Standard generative", "Discriminative")
 SETS = ("rgb_rotation", "quickdraw", "noise", "imagenet")  # the paper's columns, in its order
 ONLY_X, ONLY_Y = "only L_X (γ = 0)", "only L_Y (γ → ∞)"
-NLL, NLL_FIXED = "Class-NLL", "Class-NLL + regul."
 
 # A group, then its rows: label | error, bits/dim | calibration: geo. mean, ECE, MCE, ICE | entropy increase |
 # AUROC of typicality; the last two as the average, then one number for each of SETS.

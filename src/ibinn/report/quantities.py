@@ -126,25 +126,3 @@ def mean_if_all(values: Sequence[float | None]) -> float | None:
     """The mean; None if a value is missing or there is none."""
     known = [value for value in values if value is not None]
     return fmean(known) if known and len(known) == len(values) else None
-
-
-def decimal(value: float | None, digits: int = 2, missing: str = "–") -> str:
-    """A number with this many decimals, never -0.00; `missing` if there is none.
-
-    Examples
-    --------
-    >>> decimal(2.345, 1), decimal(-0.001), decimal(None)
-    ('2.3', '0.00', '–')
-    """
-    return missing if value is None or not math.isfinite(value) else f"{value:z.{digits}f}"
-
-
-def shortest(value: float) -> str:
-    """The shortest text of a number: at most six digits if they are exact, otherwise all.
-
-    Examples
-    --------
-    >>> shortest(1.0), shortest(0.1), shortest(1.0000001)
-    ('1', '0.1', '1.0000001')
-    """
-    return f"{value:g}" if float(f"{value:g}") == value else repr(value)

@@ -151,7 +151,7 @@ def report(folders: Sequence[Path], out: Path, paper: bool, score: str, notify: 
     The folder of a sweep stands for its runs. A run that cannot be read is left out, with a note.
     """
     if not folders:
-        raise RunError("which runs? give their folders, as in: ibinn report runs/*")
+        raise RunError("no run folders are given; give them as in: ibinn report runs/*")
     runs = read_runs([run for folder in folders for run in runs_in(folder, notify)], notify)
     by_data = grouped(runs, lambda run: run.results.dataset)
     if not by_data:
@@ -202,7 +202,7 @@ def read_runs(folders: Sequence[Path], notify: Notify) -> list[Evaluated]:
         if str(data) not in KNOWN and data.exists():
             results = replace(results, dataset=str(data.resolve()))
         run = Evaluated(folder, results, arrays, settings_of(folder))
-        key = (*twins(run), results.seed, *run.settings.items())
+        key = (*setup_key(run), results.seed, *run.settings.items())
         if key in runs:
             notify(f"left out: {folder} is the same training as {runs[key].folder}")
         else:
@@ -228,17 +228,17 @@ def settings_of(folder: Path) -> dict[str, str]:
     }
 
 
-def twins(run: Evaluated) -> tuple[str, Setup]:
-    """The same for runs that a table would take for seeds of one setup."""
+def setup_key(run: Evaluated) -> tuple[str, Setup]:
+    """Equal for runs that a table would average as seeds of one setup."""
     return run.results.dataset, run.setup._replace(variant="")
 
 
 def with_variants(runs: Iterable[Evaluated]) -> list[Evaluated]:
     """Runs that are alike except for their settings are not averaged: `variant` names what each has of its own."""
     runs = [*runs]
-    keys = {twin: varied(group) for twin, group in grouped(runs, twins).items()}
+    keys = {key: varied(group) for key, group in grouped(runs, setup_key).items()}
     return [
-        replace(run, variant=", ".join(f"{key} {setting(run, key)}" for key in keys[twins(run)]))
+        replace(run, variant=", ".join(f"{key} {setting(run, key)}" for key in keys[setup_key(run)]))
         for run in runs
     ]
 
@@ -302,13 +302,13 @@ def sweep_figures(runs: Sequence[Evaluated], score: str, notify: Notify) -> Iter
     swept = [run for run in runs if run.results.method in GAMMA_METHODS]
     swept = alike(swept, ("size", "noise", "sigma"), "gamma", notify)
     by_method = grouped(swept, lambda run: run.results.method).values()
-    swept = [run for some in by_method for run in alike(some, varied_twins(some), "gamma", notify)]
+    swept = [run for some in by_method for run in alike(some, varied_within_setups(some), "gamma", notify)]
     if len({run.results.gamma for run in swept if run.results.method == "ibinn"}) > 1:
         results = [run.results for run in swept]
         yield "gamma", lambda: draw_gamma_panels(results, score)
         yield "gamma_full", lambda: draw_gamma_full(results, score)
     noisy = [run for run in runs if run.results.sigma and run.results.information.ci_xz is not None]
-    noisy = alike(noisy, ("method", "size", "gamma", *varied_twins(noisy)), "sigma", notify)
+    noisy = alike(noisy, ("method", "size", "gamma", *varied_within_setups(noisy)), "sigma", notify)
     if len({run.results.sigma for run in noisy}) > 1:
         yield "sigma", lambda: draw_sigma([run.results for run in noisy])
     for name, key, draw in (
@@ -316,7 +316,7 @@ def sweep_figures(runs: Sequence[Evaluated], score: str, notify: Notify) -> Iter
         ("samples", "samples", draw_samples_of),
         ("interpolations", "interpolations", draw_interpolations_of),
     ):
-        if some := a_few([run for run in side_by_side(runs) if key in run.arrays], name, notify):
+        if some := evenly_spaced([run for run in side_by_side(runs) if key in run.arrays], name, notify):
             yield name, lambda draw=draw, some=some: draw(some)  # type: ignore[misc]
 
 
@@ -337,9 +337,9 @@ def alike(
     return groups[key]
 
 
-def varied_twins(runs: Sequence[Evaluated]) -> list[str]:
+def varied_within_setups(runs: Sequence[Evaluated]) -> list[str]:
     """The settings in which runs of the same setup differ."""
-    return [*dict.fromkeys(key for group in grouped(runs, twins).values() for key in varied(group))]
+    return [*dict.fromkeys(key for group in grouped(runs, setup_key).values() for key in varied(group))]
 
 
 def side_by_side(runs: Sequence[Evaluated]) -> list[Evaluated]:
@@ -352,7 +352,7 @@ def side_by_side(runs: Sequence[Evaluated]) -> list[Evaluated]:
     )
 
 
-def a_few(runs: list[Evaluated], name: str, notify: Notify) -> list[Evaluated]:
+def evenly_spaced(runs: list[Evaluated], name: str, notify: Notify) -> list[Evaluated]:
     """At most MOST_PANELS of them, evenly spaced, with the first and the last."""
     if len(runs) <= MOST_PANELS:
         return runs

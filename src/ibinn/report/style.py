@@ -21,6 +21,7 @@ from matplotlib.typing import LegendLocType
 from numpy.typing import NDArray
 
 from ibinn._system import write_atomically
+from ibinn.formats import gamma_text
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; wine and olive for more than eight.
 COLOURS = (
@@ -238,21 +239,21 @@ class GammaAxis(NamedTuple):
     with_zero: bool
     with_infinity: bool
 
-    def place(self, gamma: NDArray[np.float64]) -> NDArray[np.float64]:
+    def positions(self, gamma: NDArray[np.float64]) -> NDArray[np.float64]:
         """Positions on the axis."""
         finite = np.where(np.isinf(gamma), self.high * self.gap, gamma)
         return np.where(gamma == 0, self.low / self.gap, finite)
 
     @property
-    def rim(self) -> float:
+    def margin(self) -> float:
         """How far the axis extends beyond its last mark, as a factor."""
         return float(self.gap**0.4)
 
-    def dress(self, axis: Axes) -> None:
+    def set_ticks(self, axis: Axes) -> None:
         """Set scale and ticks, with a break before 0 and infinity."""
         axis.set_xscale("log")
         left, right = self.low, self.high
-        ticks = {x: f"{x:g}" for x in gamma_ticks(left, right)}
+        ticks = {x: gamma_text(x) for x in gamma_ticks(left, right)}
         if self.with_zero:
             cut_axis(axis, left / self.gap**0.5, self.gap)
             left = left / self.gap
@@ -264,7 +265,7 @@ class GammaAxis(NamedTuple):
         axis.xaxis.set_major_locator(FixedLocator(list(ticks)))
         axis.xaxis.set_minor_locator(NullLocator())
         axis.set_xticklabels(list(ticks.values()))
-        axis.set_xlim(left / self.rim, right * self.rim)
+        axis.set_xlim(left / self.margin, right * self.margin)
         axis.set_xlabel("γ", labelpad=0)
 
 

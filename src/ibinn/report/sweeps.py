@@ -185,12 +185,12 @@ def draw_gamma(axes: Sequence[Axes], panels: Sequence[Panel], runs: Sequence[Res
                 of_method = [run for run in runs if run.method == method]
                 curve = sweep_curve(of_method, lambda run: run.gamma, quantity)
                 inner = np.isfinite(curve.x) & (curve.x > 0)
-                at = curve._replace(x=gammas.place(curve.x))
+                at = curve._replace(x=gammas.positions(curve.x))
                 draw_curve(axis, at.only(inner), look, line)
                 draw_curve(axis, at.only(~inner), look, "")
                 alone = ~inner | (inner.sum() == 1)  # where no line shows the method
                 for x, mean in zip(at.x[alone], at.mean[alone], strict=True):
-                    axis.plot([x / gammas.rim, x * gammas.rim], [mean, mean], line, color=look.colour)
+                    axis.plot([x / gammas.margin, x * gammas.margin], [mean, mean], line, color=look.colour)
                 drawn.append((at, look))
         off_scale |= clip_spikes(axis, drawn)
         if panel.chance is not None:
@@ -201,7 +201,7 @@ def draw_gamma(axes: Sequence[Axes], panels: Sequence[Panel], runs: Sequence[Res
         if not axis.containers:
             write_note(axis, "no values")
         axis.set_title(panel.title)
-        gammas.dress(axis)
+        gammas.set_ticks(axis)
     return off_scale
 
 

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
+from ibinn.config import Size
+from ibinn.formats import decimal, shortest
 from ibinn.report import paper as printed
-from ibinn.report.paper import DISCRIMINATIVE, GENERATIVE, IB_INN, NLL, NLL_FIXED, ONLY_X, ONLY_Y, PRINTED
+from ibinn.report.paper import DISCRIMINATIVE, GENERATIVE, IB_INN, ONLY_X, ONLY_Y, PRINTED
 from ibinn.report.quantities import (
     BITS,
     ECE,
@@ -28,24 +30,22 @@ from ibinn.report.quantities import (
     PAPER_BITS,
     Quantity,
     average,
-    decimal,
     entropy_increase,
     mean_if_all,
     ood_auroc,
-    shortest,
 )
-from ibinn.report.text import CONTROLS
+from ibinn.report.text import CONTROLS, METHOD_NAMES
 from ibinn.run.results import Results
 
 MISSING = "--"
-SIZES = ("tiny", "small", "base", "paper")
+SIZES = get_args(Size)
 ROWS = {  # in the order of the rows: group, label; {} becomes gamma
     "ibinn": (IB_INN, "{}"),
-    "class-nll": (GENERATIVE, NLL),
-    "class-nll-fixed": (GENERATIVE, NLL_FIXED),
-    "vib": (DISCRIMINATIVE, "VIB ({})"),
-    "resnet": (DISCRIMINATIVE, "ResNet"),
-    "irevnet": (DISCRIMINATIVE, "i-RevNet"),
+    "class-nll": (GENERATIVE, METHOD_NAMES["class-nll"]),
+    "class-nll-fixed": (GENERATIVE, METHOD_NAMES["class-nll-fixed"]),
+    "vib": (DISCRIMINATIVE, METHOD_NAMES["vib"] + " ({})"),
+    "resnet": (DISCRIMINATIVE, METHOD_NAMES["resnet"]),
+    "irevnet": (DISCRIMINATIVE, METHOD_NAMES["irevnet"]),
 }
 
 
@@ -238,7 +238,7 @@ def noise_name(setup: Setup) -> str:
 
 
 def make_row(setup: Setup, label: str, runs: Sequence[TableRun], columns: Sequence[Column]) -> TableRow:
-    """Runs in the order of their seeds, no seed twice: two equal runs would feign a small error."""
+    """Runs in the order of their seeds, no seed twice: two equal runs would make the standard error too small."""
     seeds = [run.results.seed for run in runs]
     if twice := [one for one, other in pairwise(seeds) if one == other]:
         raise ValueError(f"the row {label!r} has two runs of seed {twice[0]}; leave out all but one")

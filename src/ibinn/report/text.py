@@ -16,7 +16,6 @@ METHOD_NAMES = {
     "irevnet": "i-RevNet",
     "vib": "VIB",
 }
-WITHOUT_DENSITY = ("resnet", "irevnet", "vib")
 SCORE_MEANINGS = {
     "combined": "typicality, class typicality and, for images, complexity combined",
     "typicality": "how far its likelihood is from the usual, on either side",
@@ -219,7 +218,7 @@ def detections(results: Results) -> list[Detection]:
 
 def density_text(results: Results) -> str:
     """Bits/dim and their meaning, or what a model without a density lacks."""
-    if results.method in WITHOUT_DENSITY:
+    if not results.has_density:
         return (
             f"The method, {METHOD_NAMES[results.method]}, has no density. So there are no bits/dim, no scores "
             f"based on the likelihood of an input, and no samples; strange inputs show only in its class "
@@ -265,7 +264,9 @@ def cautions(results: Results) -> list[Finding]:
 def not_converged(results: Results) -> Finding | None:
     if results.converged:
         return None
-    text = "It is hardly better than always naming the commonest class. Do not use it or compare with it."
+    text = (
+        "It is hardly better than always naming the most frequent class. Do not use it or compare with it."
+    )
     return Finding("The training did not converge", text)
 
 
@@ -278,12 +279,11 @@ def not_finite(results: Results) -> Finding | None:
 
 def one_sided_loss(results: Results) -> Finding | None:
     """gamma = 0 leaves the labels out of the loss, gamma = inf the density."""
-    has_density = results.method not in WITHOUT_DENSITY
     if results.gamma == 0:
         text = "The labels were not part of the loss, so the classes that it names mean little."
-        more = " Read it as a density, not as a classifier." if has_density else ""
+        more = " Read it as a density, not as a classifier." if results.has_density else ""
         return Finding("Trained with γ = 0", text + more)
-    if results.gamma == math.inf and has_density:
+    if results.gamma == math.inf and results.has_density:
         text = "The density was not part of the loss: bits/dim, and scores based on it, mean little."
         return Finding("Trained with γ = ∞", text)
     return None

@@ -1,6 +1,7 @@
 """The model card, README.md of a run folder: what a model was trained on, its numbers, and its limits."""
 
 from ibinn.data.inputs import InputForm
+from ibinn.formats import decimal, gamma_text
 from ibinn.ood.conformal import smallest_p_value
 from ibinn.run.trained import Run
 
@@ -16,8 +17,8 @@ def model_card(run: Run) -> str:
     lines = [
         "# Model card",
         "",
-        f"A classifier trained by ibinn: method {config.method}, γ = {config.gamma:g}, size {config.size}, "
-        f"{facts['n_parameters']:,} parameters, seed {config.seed}.",
+        f"A classifier trained by ibinn: method {config.method}, γ = {gamma_text(config.gamma)}, "
+        f"size {config.size}, {facts['n_parameters']:,} parameters, seed {config.seed}.",
         "",
         "## Training data",
         "",
@@ -33,11 +34,11 @@ def model_card(run: Run) -> str:
         "",
         "| | |",
         "| --- | --- |",
-        f"| error | {decimals(held_out['error'], 2)} % |",
-        f"| cross-entropy | {decimals(held_out['nll_y'], 4)} nats |",
-        f"| Brier score | {decimals(held_out['brier'], 4)} |",
+        f"| error | {decimal(held_out['error'], 2)} % |",
+        f"| cross-entropy | {decimal(held_out['nll_y'], 4)} nats |",
+        f"| Brier score | {decimal(held_out['brier'], 4)} |",
     ]
-    lines += [] if bits is None else [f"| bits/dim (validation examples) | {bits:.3f} |"]
+    lines += [] if bits is None else [f"| bits/dim (validation examples) | {decimal(bits, 3)} |"]
     return "\n".join([*lines, "", "## Limits", "", *limits(n, run.form)]) + "\n"
 
 
@@ -46,10 +47,6 @@ def describe_inputs(form: InputForm) -> str:
     if not form.is_images:
         return f"Rows of {shape} numbers"
     return f"Images of {shape} ({form.layout}), pixels from 0 to {form.pixel_max:g} in {form.levels} levels"
-
-
-def decimals(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def list_names(classes: tuple[str, ...]) -> str:

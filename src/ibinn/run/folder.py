@@ -202,8 +202,10 @@ def make_preprocess(settings: dict[str, Any], buffers: dict[str, Tensor]) -> Pre
     if not settings:
         return TablePreprocess(**buffers)
     mean, std = buffers["mean"].flatten(), buffers["std"].flatten()
-    shape = tuple(settings["shape"])
-    return ImagePreprocess(**settings | {"shape": shape}, mean=mean, std=std, rise=buffers.get("rise"))
+    arguments = {name: value for name, value in settings.items() if name != "shape"}
+    return ImagePreprocess(
+        tuple(settings["shape"]), **arguments, mean=mean, std=std, rise=buffers.get("rise")
+    )
 
 
 @contextlib.contextmanager

@@ -161,7 +161,7 @@ class Results:
     loss_x, bits_per_dim, bits_per_dim_paper_convention : float, optional
         The density of the test set: nats and bits per dimension.
     n_draws : int
-        Number of draws of the noise that bits/dim is a mean over.
+        Number of draws of the noise that bits/dim is a mean over; 0 without a density.
     n_without_answer : int
         Number of test inputs whose numbers are not finite.
     calibration, scaled : Calibration, Rescaled
@@ -221,6 +221,11 @@ class Results:
     information: Information
     throughput: float
     intervals: Intervals = field(default_factory=Intervals)
+
+    @property
+    def has_density(self) -> bool:
+        """Whether the model has a density."""
+        return self.n_draws > 0
 
 
 def to_json(results: Results) -> dict[str, Any]:

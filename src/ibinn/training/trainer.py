@@ -70,7 +70,7 @@ def train(
     ... )
     >>> small = ("recipe.epochs=1", "network.blocks=[1, 1]", "network.widths=[8, 8]")
     >>> run = train(override(config, small), digits, splits)
-    >>> run.pipeline.predict(digits.train.x[:5]).log_q_y.shape
+    >>> run.pipeline.compute_output(digits.train.x[:5]).log_q_y.shape
     (5, 10)
     """
     options, observer = options or TrainingOptions(), observer or TrainingObserver()

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ibinn._types import Array, Rows
+from ibinn._types import Array, Labels, Rows
 from ibinn.data.dataset import Dataset
 from ibinn.flows.base import Chain
 from ibinn.flows.mixing import ActNorm, AffineMix
@@ -56,7 +56,7 @@ def noisy_batches(pipeline: Pipeline, raw: Array) -> list[Tensor]:
     return [pipeline.noisy(chunk, generator.manual_seed(seed)) for seed, chunk in chunks(raw, 500)]
 
 
-def set_means_to_class_averages(pipeline: Pipeline, x: Array, y: Rows) -> None:
+def set_means_to_class_averages(pipeline: Pipeline, x: Array, y: Labels) -> None:
     """Set each learned mean to the average latent code of its class.
 
     With whitened rows and a flow that starts close to a rotation, this is linear discriminant analysis.

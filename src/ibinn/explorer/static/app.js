@@ -18,7 +18,6 @@ class Page {
     this.about = await request("about");
     const { about } = this;
     this.thing = about.kind === "images" ? "image" : "row";
-    this.canAlarm = 1 / (about.n_calibration + 1) <= about.alpha;
     this.points = { y: [], predicted: [], pValues: [] };
     this.input = this.view = null; // the selected input, and the output for it
     this.index = 0; // the last one selected on the map
@@ -55,11 +54,11 @@ class Page {
       : `a test ${this.thing}, placed by its latent code and coloured by its true class`;
     $("map-say").textContent = `Each dot is ${dot}. Classes that lie apart are easy to distinguish. This is a projection of many dimensions, so classes `
       + "that overlap here may still be far apart.";
-    $("decision-say").textContent = about.has_density
-      ? `The output for one ${this.thing}. ${this.canAlarm ? "If it is typical, use its probabilities; if it is atypical, do not trust them."
+    $("decision-say").textContent = about.uses_density
+      ? `The output for one ${this.thing}. ${about.can_flag ? "If it is typical, use its probabilities; if it is atypical, do not trust them."
         : `There are too few calibration ${things} to flag one as atypical.`}`
       : `The output for one ${this.thing}. Without a density the model shows how decided it is, but not whether such ${things} are typical.`;
-    $("drift-say").textContent = "The selected image, changed more and more: " + (about.has_density
+    $("drift-say").textContent = "The selected image, changed more and more: " + (about.uses_density
       ? "its p-value should fall until it is atypical. Its path is drawn on the map."
       : "without a density the model can only become less decided, and often it does not.");
     $("between-say").textContent = `The straight line from one ${this.thing} to another in latent space: small, believable steps mean that the model `
@@ -73,7 +72,7 @@ class Page {
     $("pick-total").textContent = `of ${about.n_inputs.toLocaleString("en")}`;
     $("pick").max = String(about.n_inputs);
     $("picker").hidden = about.n_inputs === 0;
-    $("filter-atypical").hidden = !this.canAlarm;
+    $("filter-atypical").hidden = !about.can_flag;
     $("upload-label").hidden = things === "rows";
     const there = { map: about.map_of, drift: about.drifts.length, between: about.map_of, samples: about.map_of };
     for (const [id, isThere] of Object.entries(there)) $(id).hidden = !isThere;
@@ -136,7 +135,7 @@ class Page {
       try {
         part = await request(`map?start=${start}&count=${PIECE}`);
       } catch (problem) {
-        $("map-loading").textContent = `stopped at ${start.toLocaleString("en")} of ${about.n_inputs.toLocaleString("en")}; reload the page to go on`;
+        $("map-loading").textContent = `stopped at ${start.toLocaleString("en")} of ${about.n_inputs.toLocaleString("en")}; reload the page to continue`;
         throw problem;
       }
       points.y.push(...part.y);

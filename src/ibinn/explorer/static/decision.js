@@ -7,8 +7,8 @@ import { $, h, latest, number, percent, pText, picture, roundedP } from "./dom.j
 const FIRST = 5; // classes shown at once
 
 const VERDICTS = {
-  true: { typical: "Typical", atypical: "Atypical: do not trust it", unknown: "Too few inputs to compare with" },
-  false: { typical: "As decided as usual", atypical: "Less decided than usual", unknown: "Too few inputs to compare with" },
+  true: { typical: "Typical", atypical: "Atypical: do not trust it" },
+  false: { typical: "As decided as usual", atypical: "Less decided than usual" },
 };
 
 export class DecisionPanel {
@@ -33,9 +33,9 @@ export class DecisionPanel {
   }
 
   render(decision, notes) {
-    const { view, explanation, true_class: truth } = decision, { about, canAlarm } = this.page;
-    const p = pText(view.p_value, about.alpha), verdict = VERDICTS[about.has_density][decision.verdict];
-    $("decision-news").textContent = `${view.label}, ${percent(view.probability)}. ${verdict}. ${p}: ${view.chance}.`;
+    const { view, explanation, true_class: truth } = decision, { about } = this.page;
+    const p = pText(view.p_value, about.alpha), verdict = VERDICTS[about.uses_density][decision.verdict];
+    $("decision-news").textContent = `${view.label}, ${percent(view.probability)}. ${verdict}. ${p}: ${view.rank_text}.`;
     const order = about.classes.map((name, k) => [name, explanation.posterior[name], k]).sort((a, b) => b[1] - a[1]);
     this.order = order;
     this.pair ??= [order[0][2], order[1][2]];
@@ -47,15 +47,15 @@ export class DecisionPanel {
           h("span", { class: `verdict ${decision.verdict}`, id: "verdict" }, verdict),
           h("p", { class: "big" }, `${view.label} `, h("span", { class: "sub" }, percent(view.probability))),
           truth === null ? null : h("p", { class: `sub${isWrong ? " bad" : ""}` }, isWrong ? `true class: ${truth}` : "correct"),
-          h("p", { class: "sub", id: "chance" }, h("b", { id: "p-value" }, p), `: ${view.chance}.`),
+          h("p", { class: "sub", id: "rank-text" }, h("b", { id: "p-value" }, p), `: ${view.rank_text}.`),
           ...notes.map((note) => h("p", { class: "sub" }, `Your image was ${note}.`)))),
       h("p", { class: "sentence", id: "sentence" }, explanation.text),
       h("div", { class: "parts" },
         h("div", {}, h("h3", {}, "Which class?"), this.bars(order)),
-        h("figure", {}, h("h3", {}, about.has_density ? "How typical?" : "How decided?"),
-          rankChart(explanation.place, p, about.kind, about.has_density ? "stranger" : "less decided"),
-          h("figcaption", {}, about.has_density
-            ? `Right of most bars: stranger than most calibration ${about.kind}. ${canAlarm ? `With p ≤ ${100 * about.alpha} % it is atypical.`
+        h("figure", {}, h("h3", {}, about.uses_density ? "How typical?" : "How decided?"),
+          rankChart(explanation.rank, p, about.kind, about.uses_density ? "stranger" : "less decided"),
+          h("figcaption", {}, about.uses_density
+            ? `Right of most bars: stranger than most calibration ${about.kind}. ${about.can_flag ? `With p ≤ ${100 * about.alpha} % it is atypical.`
               : `With only ${about.n_calibration} to compare with, nothing can be flagged as atypical.`}`
             : "Without a density the model only shows how undecided it is: further right is less decided.")),
         this.evidence(), this.numbers(explanation)));
@@ -70,7 +70,7 @@ export class DecisionPanel {
       this.allClasses = !this.allClasses;
       place.replaceWith(this.bars(order));
       $("all-classes").focus();
-    } }, this.allClasses ? "Only the likeliest" : `All ${order.length} classes`);
+    } }, this.allClasses ? "Only the most probable" : `All ${order.length} classes`);
     const place = h("div", {}, list, h("p", { class: "help" }, more));
     return place;
   }
@@ -94,7 +94,7 @@ export class DecisionPanel {
       if (this.isOpen) this.showEvidence();
       else this.hideEvidence();
     } }, `Show the ${what}`);
-    return h("div", {}, h("h3", {}, "What speaks for it?"),
+    return h("div", {}, h("h3", {}, "Evidence"),
       h("div", { class: "evidence" }, button, "for", selects[0], "against", selects[1]), h("div", { id: "evidence-body" }));
   }
 
@@ -106,11 +106,11 @@ export class DecisionPanel {
 
   renderEvidence(evidence) {
     this.hideEvidence();
-    const key = h("p", { class: "key" }, h("span", {}, h("i", { class: "for" }), `speaks for ${evidence.a}`),
-      h("span", {}, h("i", { class: "against" }), `speaks for ${evidence.b}`));
+    const key = h("p", { class: "key" }, h("span", {}, h("i", { class: "for" }), `evidence for ${evidence.a}`),
+      h("span", {}, h("i", { class: "against" }), `evidence for ${evidence.b}`));
     if (evidence.png) {
       this.look.classList.add("shows");
-      this.look.append(picture(evidence.png, `Pixels that speak for ${evidence.a} or for ${evidence.b}`, "px over"));
+      this.look.append(picture(evidence.png, `Evidence of the pixels for ${evidence.a} and for ${evidence.b}`, "px over"));
       $("evidence-body").replaceChildren(key, h("p", { class: "help" },
         `Strong colours decide, pale ones hardly matter. ${odds("pixel", evidence.strongest)}`));
       return;
@@ -133,8 +133,8 @@ export class DecisionPanel {
       ["smallest possible p", roundedP(explanation.smallest_p, this.page.about.alpha)]];
     if (explanation.log_q_x !== null) rows.unshift(["log-density log q(x)", `${number(explanation.log_q_x)} nats`]);
     if (explanation.nearest) {
-      const usual = explanation.typical_distance === null ? "" : ` (usual: ${number(explanation.typical_distance)})`;
-      rows.push(["nearest class centres", explanation.nearest.map((m) => `${m.label} at ${number(m.distance)}`).join(", ") + usual]);
+      const typical = explanation.typical_distance === null ? "" : ` (typical: ${number(explanation.typical_distance)})`;
+      rows.push(["nearest class centres", explanation.nearest.map((m) => `${m.label} at ${number(m.distance)}`).join(", ") + typical]);
     }
     return h("details", { open: this.hasNumbers, ontoggle: (event) => { this.hasNumbers = event.target.open; } }, h("summary", {}, "All numbers"),
       h("dl", { class: "numbers" }, rows.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));

@@ -45,10 +45,9 @@ export class DriftPanel {
     const box = $("drift-body").clientWidth, room = box > 560 ? box - 208 : box;
     $("drift-body").replaceChildren(
       h("div", { class: "now" }, h("div", { class: "look" }, picture(view.png, `The image, ${UNITS[this.kind]} ${amount}`)),
-        h("span", { class: `verdict ${page.canAlarm ? (isAtypical ? "atypical" : "typical") : ""}` },
-          page.canAlarm ? ALARMS[page.about.has_density][Number(isAtypical)] : "Too few inputs to compare with"),
+        h("span", { class: `verdict ${isAtypical ? "atypical" : "typical"}` }, ALARMS[page.about.uses_density][Number(isAtypical)]),
         h("span", {}, h("b", {}, view.label), ` ${percent(view.probability)}`),
-        h("span", { class: "count" }, h("b", { id: "drift-p" }, pText(view.p_value, page.about.alpha)), `: ${view.chance}`)),
+        h("span", { class: "count" }, h("b", { id: "drift-p" }, pText(view.p_value, page.about.alpha)), `: ${view.rank_text}`)),
       h("figure", {}, driftChart(series, step, page.about.alpha, room, (i) => {
         this.slider.value = String(i);
         this.render();

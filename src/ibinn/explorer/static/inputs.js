@@ -8,7 +8,7 @@ export function inputList(page, views, under) {
 }
 
 function card(page, view, lines) {
-  const title = `${view.label}, ${percent(view.probability)}; ${view.chance}`;
+  const title = `${view.label}, ${percent(view.probability)}; ${view.rank_text}`;
   return h("button", { type: "button", class: "thing", title, "aria-label": `Open this one: ${title}`, onclick: () => page.open({ png: view.png }) },
     picture(view.png, ""), ...lines);
 }

@@ -293,8 +293,8 @@ export class LatentMap {
 
   // A ring; where the point is out of view, an arrow at the edge that points to it.
   paintSelected() {
-    const { context } = this, [x, y] = this.toScreen(this.selected.point), rim = 16;
-    const [u, v] = [Math.min(Math.max(x, rim), this.width - rim), Math.min(Math.max(y, rim), this.height - rim)];
+    const { context } = this, [x, y] = this.toScreen(this.selected.point), margin = 16;
+    const [u, v] = [Math.min(Math.max(x, margin), this.width - margin), Math.min(Math.max(y, margin), this.height - margin)];
     if (u !== x || v !== y) {
       this.arrow(u, v, Math.atan2(y - v, x - u));
       context.font = "600 13px system-ui, sans-serif";
