@@ -1,4 +1,4 @@
-"""How numbers are written for readers: each format once."""
+"""How numbers are written, for readers and as JSON: each format once."""
 
 import math
 from typing import Any
@@ -47,6 +47,15 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def finite_or_none(value: float | None) -> float | None:
+    """A number that JSON can hold: it has no NaN and no infinity.
+
+    >>> finite_or_none(1.5), finite_or_none(math.nan), finite_or_none(None)
+    (1.5, None, None)
+    """
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
 def to_json_types(value: Any) -> Any:
     """Dicts, lists and numbers as JSON allows them: tuples become lists, NaN and infinite numbers None.
 
@@ -57,7 +66,20 @@ def to_json_types(value: Any) -> Any:
         return {key: to_json_types(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [to_json_types(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return finite_or_none(value) if isinstance(value, float) else value
+
+
+def parameter_to_json(value: Any) -> Any:
+    """A parameter of an estimator: arrays become lists, infinite numbers stay. None if JSON has no such value.
+
+    >>> parameter_to_json((float("inf"), "uniform", object()))
+    [inf, 'uniform', None]
+    """
+    if hasattr(value, "tolist"):  # of NumPy
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [parameter_to_json(inner) for inner in value]
+    return value if isinstance(value, str | int | float | bool) else None
 
 
 def percentage(value: float) -> str:

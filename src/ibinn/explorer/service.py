@@ -98,7 +98,7 @@ class Explorer:
             shape=[*(form.image_shape if form.is_images else form.shape)],
             levels=form.levels,
             features=self.features(),
-            n_train=run.facts.get("n_train"),
+            n_train=run.facts.n_train,
             n_calibration=self.n_calibration,
             alpha=ALPHA,
             has_density=self.has_density,
@@ -210,7 +210,7 @@ class Explorer:
         return schema.DecisionReply(
             view=view,
             verdict=verdict_from(explanation.p_value, self.n_calibration),
-            explanation=explanation.to_dict(),
+            explanation=schema.ExplanationReply(**explanation.to_dict()),
             true_class=self.run.class_names[int(self.inputs.part.y[given.index])] if has_truth else None,
         )
 
