@@ -68,11 +68,11 @@ def test_every_method_trains_and_loads_back_with_the_same_predictions(
     assert error < 80
     assert json.loads((folder / "history.jsonl").read_text().splitlines()[-1])["epoch"] == 3
     if outputs.log_q_x is None:
-        assert run.reference.h is told["bits_per_dim"] is None
+        assert run.reference.h is run.facts.validation.bits_per_dim is None
         assert {*run.reference.calibration} == {"entropy", "max_softmax", "energy"}
     else:
         bits = -outputs.log_q_x.mean() / 64 / np.log(2)
-        assert bits == pytest.approx(told["bits_per_dim"], rel=1e-5)
+        assert bits == pytest.approx(run.facts.validation.bits_per_dim, rel=1e-5)
         assert len(run.reference.calibration["typicality"]) == len(splits.calibration)
 
 

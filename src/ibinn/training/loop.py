@@ -153,7 +153,7 @@ class Loop:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
                 losses: Losses = self.shared(*batch)
             # The mean over the whole batch: gradients of micro-batches are added, those of processes averaged.
-            (losses.loss.sum() * (self.team.n / self.batches.batch_size)).backward()  # type: ignore[no-untyped-call]
+            (losses.loss.sum() * (self.team.n / self.batches.batch_size)).backward()
         return losses
 
     def learning_rate(self) -> float:
@@ -201,7 +201,7 @@ class Loop:
         decay = min(self.recipe.ema, (1 + number) / (10 + number))
         theirs = [*self.average.parameters(), *floating_buffers(self.average)]
         mine = [*self.parameters, *floating_buffers(self.objective.model)]
-        get_ema_multi_avg_fn(decay)(theirs, mine, 0)  # type: ignore[no-untyped-call]
+        get_ema_multi_avg_fn(decay)(theirs, mine, 0)
 
     def count(self, mine: Tensor) -> None:
         """Add the losses of this process to the sums of all processes."""
