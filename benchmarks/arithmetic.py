@@ -71,7 +71,7 @@ def operations(network: str, shape: tuple[int, int, int], n_classes: int) -> dic
             if is_training:
                 loss.backward()
         counted.append(counter.get_total_flops() / n / 1e9)
-    calls = Calls()
+    calls = Calls()  # type: ignore[no-untyped-call]
     with calls:
         objective(*batch).loss.mean().backward()
     return {

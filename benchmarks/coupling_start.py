@@ -35,8 +35,9 @@ def smooth_images(n: int) -> tuple[Tensor, Tensor]:
 def from_he(model: GenerativeClassifier) -> None:
     """Give the last convolution of every subnet He initialisation, as the authors do."""
     for module in model.modules():
-        if isinstance(module, AffineCoupling) and isinstance(module.subnet[-1], nn.Conv2d):
-            nn.init.kaiming_normal_(module.subnet[-1].weight)
+        subnet = module.subnet if isinstance(module, AffineCoupling) else None
+        if isinstance(subnet, nn.Sequential) and isinstance(subnet[-1], nn.Conv2d):
+            nn.init.kaiming_normal_(subnet[-1].weight)
 
 
 def measure(start: str, seed: int, steps: int) -> None:

@@ -37,7 +37,8 @@ def image_model(n_blocks: int = 4, side: int = 16, n_classes: int = 10) -> Gener
 
 def classifier(flow: Chain, n_dims: int, n_classes: int = 10) -> GenerativeClassifier:
     model = GenerativeClassifier(flow, GaussianMixture(n_classes, n_dims))
-    return model.to(memory_format=torch.channels_last)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
 
 
 def step(model: GenerativeClassifier, x: Tensor) -> None:

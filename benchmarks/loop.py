@@ -34,8 +34,16 @@ def main() -> None:
 
 def compare(dataset: Dataset, precision: Precision) -> None:
     splits = split(dataset, 0)
-    settings = {"method": "ibinn", "gamma": 1.0, "seed": 0, "priors": "data", "precision": precision}
-    config = configure(dataset, len(splits.train), "small", **settings)
+    config = configure(
+        dataset,
+        len(splits.train),
+        "small",
+        method="ibinn",
+        gamma=1.0,
+        seed=0,
+        priors="data",
+        precision=precision,
+    )
     options = TrainingOptions(save_every=math.inf)
     pipeline = build_pipeline(config, dataset, splits.train)
     loop = Loop(TrainingData(pipeline, config, dataset, splits, options), options, TrainingObserver())

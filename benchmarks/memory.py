@@ -39,14 +39,14 @@ def measure(kind: str, blocks: int, batch: int, steps: int) -> dict[str, float]:
         import FrEIA.framework as ff
         import FrEIA.modules as fm
 
-        flow: nn.Module = ff.SequenceINN(*SHAPE)
+        flow = ff.SequenceINN(*SHAPE)
         for _ in range(blocks):
             flow.append(fm.AllInOneBlock, subnet_constructor=subnet, affine_clamping=0.7, permute_soft=True)
     else:
         layers = [
             layer for i in range(blocks) for layer in block(AffineCoupling(12, subnet), 12, i, scale=0.95)
         ]
-        flow = Chain(*layers).to(memory_format=torch.channels_last)
+        flow = Chain(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         flow.constant_memory = kind == "constant memory"
     optimizer = torch.optim.SGD(flow.parameters(), lr=1e-4, momentum=0.9, fused=True)
     for p in flow.parameters():  # count momentum and gradients as part of the built model

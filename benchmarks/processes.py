@@ -11,9 +11,10 @@ import os
 import subprocess
 import sys
 import time
-from typing import Any
 
 from turns import save
+
+from ibinn.config import Size
 
 # Name, processes, threads of each, whether batch-norms share their statistics.
 CONTENDERS = (
@@ -22,11 +23,11 @@ CONTENDERS = (
     ("2 processes, 1 thread, own statistics", 2, 1, False),
     ("1 process, 1 thread", 1, 1, True),
 )
-NETWORKS = ("small", "paper")
+NETWORKS: tuple[Size, ...] = ("small", "paper")
 BATCH = 128
 
 
-def best_step(size: str, steps: int, shares: bool) -> float:
+def best_step(size: Size, steps: int, shares: bool) -> float:
     """In this process, or in those that torchrun has started: seconds of the fastest step."""
     import numpy as np
 
@@ -45,8 +46,16 @@ def best_step(size: str, steps: int, shares: bool) -> float:
     images = np.random.default_rng(0).integers(256, size=(4000, *shape), dtype=np.uint8)
     dataset = Dataset("random", Part(images, np.arange(4000) % 10), None, tuple("0123456789"), 256)
     splits = split(dataset, 0)
-    settings: dict[str, Any] = {"gamma": 1.0, "seed": 0, "priors": "uniform", "precision": "float32"}
-    config = configure(dataset, len(splits.train), size, method="ibinn", **settings)  # type: ignore[arg-type]
+    config = configure(
+        dataset,
+        len(splits.train),
+        size,
+        method="ibinn",
+        gamma=1.0,
+        seed=0,
+        priors="uniform",
+        precision="float32",
+    )
     times = []
     with join_team("cpu") as team:
         options = TrainingOptions(team=team, sync_batch_norm=shares)
@@ -87,8 +96,8 @@ def main() -> None:
         contenders = [c for c in CONTENDERS if c[3] or size == "paper"]  # the other has no batch-norm
         found: dict[str, list[float]] = {name: [] for name, *_ in contenders}
         for _ in range(options.rounds):
-            for name, *how in contenders:
-                found[name].append(measured(size, *how, options.steps))  # type: ignore[arg-type]
+            for name, n_processes, n_threads, shares in contenders:
+                found[name].append(measured(size, n_processes, n_threads, shares, options.steps))
         for name, seconds in found.items():
             ratio = min(found[CONTENDERS[0][0]]) / min(seconds)
             rows.append({"network": size, "name": name, "seconds": min(seconds), "ratio": ratio})

@@ -7,10 +7,11 @@ Runs are made one at a time, each in its own folder below --out. Finished runs a
 """
 
 import argparse
-import json
 import subprocess
 import sys
 from pathlib import Path
+
+from ibinn.run.facts import read_history
 
 ROWS: dict[str, list[str]] = {
     "as it is": [],
@@ -39,10 +40,10 @@ def main() -> None:
     for name in options.only:
         folder = options.out / f"{name.replace(' ', '-')}-{options.epochs}"
         train(folder, name, options.epochs, options.data_dir)
-        last = json.loads((folder / "history.jsonl").read_text().splitlines()[-1])
-        found = last["validation"]
+        last = read_history(folder)[-1]
+        found = last.validation
         print(
-            f"| {name:28} | {found['error']:.2f} | {found['bits_per_dim']:.3f} | {last['seconds'] / 60:.1f} |",
+            f"| {name:28} | {found.error:.2f} | {found.bits_per_dim:.3f} | {last.seconds / 60:.1f} |",
             flush=True,
         )
 

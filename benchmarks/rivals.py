@@ -117,7 +117,7 @@ def ibinn(network: Images | Vectors) -> Contender:
     layers.append(DCTPool((channels, sides, sides)))
     for number, _ in zip(numbers, range(network.dense_blocks), strict=False):
         layers += block(dense_coupling(n_dims, network.dense), n_dims, number, scale=0.75)
-    flow = Chain(*layers).to(memory_format=torch.channels_last)
+    flow = Chain(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Contender(flow, flow, flow.inverse)
 
 
@@ -130,7 +130,7 @@ def freia(network: Images | Vectors, channels_last: bool = False) -> Contender:
     import FrEIA.framework as ff
     import FrEIA.modules as fm
 
-    class Flatten(fm.Flatten):  # FrEIA's own takes no other layout
+    class Flatten(fm.Flatten):  # type: ignore[misc]  # FrEIA's own takes no other layout
         def forward(self, x, *arguments, **settings):  # type: ignore[no-untyped-def]
             return super().forward([x[0].contiguous()], *arguments, **settings)
 
@@ -174,7 +174,7 @@ class Normflows(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         total = x.new_zeros(len(x))
         for flow in self.flows:
-            x, log_det = flow.inverse(x)
+            x, log_det = flow.inverse(x)  # type: ignore[operator]
             total = total + log_det
         return x.flatten(1), total
 
@@ -196,11 +196,11 @@ def normflows(network: Images | Vectors) -> Contender:
             subnet = sequential(partial(dense_subnet, width=network.width))(half, 2 * half)
             flows += [nf.flows.AffineCouplingBlock(subnet), nf.flows.LULinearPermute(2 * half)]
     else:  # without the dense couplings, which would need a reshaping flow
-        for level, (channels, n_blocks, subnet) in enumerate(network.levels):
+        for level, (channels, n_blocks, factory) in enumerate(network.levels):
             flows += [nf.flows.Squeeze()] if level else []
             half = channels // 2
             for _ in range(n_blocks):
-                net = sequential(subnet)(channels - half, 2 * half)  # its first half is the larger one
+                net = sequential(factory)(channels - half, 2 * half)  # its first half is the larger one
                 flows += [
                     nf.flows.AffineCouplingBlock(net),
                     nf.flows.Invertible1x1Conv(channels),
@@ -243,7 +243,7 @@ class Subnets(nn.Module):
             x = squeeze(x) if level else x
             passive = x[:, : x.shape[1] // 2].contiguous(memory_format=self.memory_format)
             passive.requires_grad_(torch.is_grad_enabled())  # as a coupling's input does
-            for net in nets:
+            for net in nets:  # type: ignore[attr-defined]
                 total = total + net(passive).flatten(1).sum(1)
         z = x.flatten(1)
         passive = z[:, : z.shape[1] // 2].clone().requires_grad_(torch.is_grad_enabled())
@@ -254,11 +254,11 @@ class Subnets(nn.Module):
 
 def subnets_alone(network: Images, channels_last: bool) -> Contender:
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
-    net = Subnets(network, memory_format).to(memory_format=memory_format)
+    net = Subnets(network, memory_format).to(memory_format=memory_format)  # type: ignore[call-overload]
     return Contender(net, net, None)
 
 
-MAKERS = {
+MAKERS: dict[str, Callable[..., Contender]] = {
     "ibinn": ibinn,
     "FrEIA": freia,
     "FrEIA tuned": partial(freia, channels_last=True),

@@ -31,7 +31,8 @@ KINDS = {
 def milliseconds(name: str) -> dict[str, float]:
     """Milliseconds of one step by kind: the best of several for each operation, as other work only adds time."""
     bench = Bench(name, NETWORKS["paper"], 128)
-    bench.train(), bench.train()
+    bench.train()
+    bench.train()
     best: dict[str, float] = {}
     for _ in range(STEPS):
         with profile(activities=[ProfilerActivity.CPU]) as profiler:

@@ -4,7 +4,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def serve(seconds_of_a_call: Any) -> None:
         print(seconds_of_a_call(), flush=True)
 
 
-def best_of_turns(script: str, contenders: dict[str, tuple[str, ...]], rounds: int) -> dict[str, float]:
+def best_of_turns(script: str, contenders: Mapping[str, tuple[str, ...]], rounds: int) -> dict[str, float]:
     """Seconds of one call by name, the best of several rounds in which the contenders take turns."""
     workers = {name: Worker(script, *arguments) for name, arguments in contenders.items()}
     for worker in workers.values():  # build and warm up one after the other

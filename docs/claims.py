@@ -101,9 +101,10 @@ def difference(one: Estimate, other: Estimate) -> Estimate:
 
 def ratio(top: Estimate, bottom: Estimate) -> Estimate:
     """100 (top / bottom - 1), with independent errors."""
-    t, b = (np.log(np.maximum(astuple(e)[:3], 1e-9)) for e in (top, bottom))
+    t, b = (np.log(np.maximum(astuple(e)[:3], 1e-9)).tolist() for e in (top, bottom))
     gap = combined(t, b, top.n, bottom.n)
-    return Estimate(*(100 * math.expm1(x) for x in astuple(gap)[:3]), gap.n)
+    mean, low, high = (100 * math.expm1(x) for x in (gap.mean, gap.low, gap.high))
+    return Estimate(mean, low, high, gap.n)
 
 
 def combined(one: Sequence[float], other: Sequence[float], *n: int) -> Estimate:
@@ -323,6 +324,8 @@ def claim_i() -> tuple[str, Rows]:
 def lifelike(model: Generated, what: str, n: int) -> Estimate:
     """A share of n images. The bootstrap says nothing about none in n: that is below 3 / n in 95 % of cases."""
     low, high = model.intervals[what]
+    assert low is not None
+    assert high is not None
     return Estimate(getattr(model, what), low, max(high, 300 / n), 1)
 
 

@@ -58,7 +58,7 @@ def rescaled(quantity: Quantity) -> Quantity:
     return replace(
         quantity,
         name=f"scaled.{quantity.name}",
-        value=lambda r: quantity.value(r.scaled),
+        value=lambda r: quantity.value(r.scaled),  # type: ignore[arg-type]  # it has these numbers too
         interval=intervals.get(quantity.name, lambda _: None),
     )
 
@@ -127,10 +127,12 @@ def estimate(runs: Sequence[Results], quantity: Quantity, reach: float = 0.0) ->
     """
     values = [quantity.value(run) for run in runs]
     numbers = [value for value in values if value is not None and math.isfinite(value)]
-    spans = [quantity.interval(run.intervals) for run in runs]
-    if not numbers or len(numbers) < len(values) or None in spans:
+    spans = [quantity.interval(run.intervals) or (None, None) for run in runs]
+    lows = [low for low, _ in spans if low is not None]
+    highs = [high for _, high in spans if high is not None]
+    if not numbers or min(map(len, (numbers, lows, highs))) < len(values):
         return None
-    low, high = (fmean(span[side] for span in spans) for side in (0, 1))
+    low, high = fmean(lows), fmean(highs)
     mean, trained = fmean(numbers), reach / len(numbers) ** 0.5
     below, above = (math.hypot(trained, max(gap, 0.0)) for gap in (mean - low, high - mean))
     return Estimate(mean, mean - below, mean + above, len(numbers))
@@ -150,11 +152,11 @@ def reach_of(runs: Iterable[Results], quantity: Quantity) -> float:
     if not degrees:
         return 0.0
     variance = sum((len(values) - 1) * stdev(values) ** 2 for values in several) / degrees
-    return float(stats.t.ppf(0.975, degrees)) * variance**0.5
+    return float(stats.t.ppf(0.975, degrees) * math.sqrt(variance))
 
 
 def standard_error(values: Sequence[float]) -> float:
-    return stdev(values) / len(values) ** 0.5
+    return stdev(values) / math.sqrt(len(values))
 
 
 def minutes(runs: Runs) -> str:
@@ -164,7 +166,7 @@ def minutes(runs: Runs) -> str:
 
 def cell(runs: Runs, quantity: Quantity, digits: int = 2) -> str:
     """Mean ± standard error over seeds, or the number of a single run, or a dash."""
-    values = [quantity.value(run) for run in runs]
+    values = [quantity.value(run) for run in runs]  # type: ignore[arg-type]  # see Runs
     numbers = [value for value in values if value is not None]
     if not numbers or len(numbers) < len(values):
         return "–"

@@ -55,8 +55,10 @@ from ibinn.report.quantities import (
 from ibinn.report.tables import TableRun, caption, make_table, to_markdown
 from ibinn.run.results import Results, from_json, read_results
 
-CELLS = ("error, %", "bits/dim", "calibration (floor), %", "entropy increase, nats")
-CELLS += ("AUROC typicality, %", "AUROC combined, %", "AUROC entropy, %", "min")
+CELLS = (
+    *("error, %", "bits/dim", "calibration (floor), %", "entropy increase, nats"),
+    *("AUROC typicality, %", "AUROC combined, %", "AUROC entropy, %", "min"),
+)
 
 
 def overview(experiment: str) -> str:
@@ -229,7 +231,7 @@ def about(name: str, runs: Runs, scaled: bool = False) -> list[str]:
 
 def score_rows(first: list[str], runs: Runs, scores: Sequence[str]) -> list[list[str]]:
     """A row per score; the first begins with the cells `first`."""
-    rows = []
+    rows: list[list[str]] = []
     for score in scores:
         areas = [ood_auroc(name, score) for name in runs[0].ood] + [mean_auroc(score)]
         start = [""] * len(first) if rows else first

@@ -14,14 +14,14 @@ import numpy as np
 import onnxruntime
 
 
-def predict(session, x):
+def predict(session: onnxruntime.InferenceSession, x: np.ndarray) -> dict[str, np.ndarray]:
     """The outputs by name: probabilities, log_q_x (if the model has a density), p_value."""
     names = [output.name for output in session.get_outputs()]
     batches = [session.run(names, {"x": x[i : i + 256]}) for i in range(0, len(x), 256)]
     return {name: np.concatenate([batch[i] for batch in batches]) for i, name in enumerate(names)}
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("model", help="a file that ibinn export wrote")
     parser.add_argument("inputs", nargs="?", help="an .npy or .npz file")

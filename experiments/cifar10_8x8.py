@@ -16,7 +16,8 @@ def reduced(x: NDArray[np.uint8], factor: int = 4) -> NDArray[np.uint8]:
     """(N, H, W, C) -> (N, H / factor, W / factor, C): means over squares, rounded."""
     n, height, width, channels = x.shape
     squares = x.reshape(n, height // factor, factor, width // factor, factor, channels)
-    return squares.mean(axis=(2, 4)).round().astype(np.uint8)
+    means: NDArray[np.float64] = squares.mean(axis=(2, 4))
+    return means.round().astype(np.uint8)
 
 
 def main() -> None:
@@ -24,9 +25,8 @@ def main() -> None:
     data = load("cifar10")
     assert data.test is not None
     out.parent.mkdir(parents=True, exist_ok=True)
-    parts = {"x": data.train, "x_test": data.test}
-    arrays = {name: reduced(part.x) for name, part in parts.items()}
-    np.savez_compressed(out, y=data.train.y, y_test=data.test.y, **arrays)
+    train, test = data.train, data.test
+    np.savez_compressed(out, y=train.y, y_test=test.y, x=reduced(train.x), x_test=reduced(test.x))
     print(f"written to {out}: {len(data.train)} and {len(data.test)} images of 8 x 8")
 
 

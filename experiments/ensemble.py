@@ -83,7 +83,7 @@ def evaluate(runs: list[Run], dataset: Dataset, names: Sequence[str]) -> Ensembl
     return Ensemble(
         n_members=len(runs),
         seeds=tuple(run.config.seed for run in runs),
-        train_seconds=sum(run.facts["train_seconds"] for run in runs),
+        train_seconds=sum(run.facts.train_seconds or 0.0 for run in runs),
         error=means["error"].value,
         nll_y=means["nll_y"].value,
         brier=means["brier"].value,

@@ -18,7 +18,7 @@ from ibinn._types import Array, Floats, Labels
 from ibinn.config import ALPHA
 from ibinn.data.dataset import Dataset, Part
 from ibinn.data.known import load
-from ibinn.evaluation import bootstrapped_means, intervals_of, read_test, splits_of, values_of
+from ibinn.evaluation import bootstrapped_means, intervals_of, read_test, splits_of
 from ibinn.inference.latent import decode, encode
 from ibinn.models.classifier import GenerativeClassifier
 from ibinn.ood.features import FeatureScores, feature_scores, fit_feature_scores
@@ -41,7 +41,8 @@ class Judge:
         return (self.fitted.p_values(score)["knn"] > ALPHA).astype(np.float64)
 
     def predicted(self, images: Array) -> Labels:
-        return self.pipeline.compute_output(images).log_q_y.argmax(1)
+        predicted: Labels = self.pipeline.compute_output(images).predicted
+        return predicted
 
 
 def latents(run: Run, x: Array) -> Tensor:
@@ -81,7 +82,9 @@ def generation(run: Run, test: Part, judge: Judge) -> Generated:
     return Generated(
         gamma=run.config.gamma,
         method=run.config.method,
-        **values_of(shares),
+        samples_lifelike=shares["samples_lifelike"].value,
+        samples_of_their_class=shares["samples_of_their_class"].value,
+        middles_lifelike=shares["middles_lifelike"].value,
         **offsets(model, z, test.y),
         intervals=intervals_of(shares),
     )

@@ -19,7 +19,8 @@ from ibinn.evaluation import splits_of
 from ibinn.ood.scores import fit_reference, observe
 from ibinn.pretrained import MODELS_FOLDER
 from ibinn.run import CARD, CONFIG, MODEL, RESULTS
-from ibinn.run.folder import load_run, read_config, read_tensors, save_run, write_tensors
+from ibinn.run.folder import load_run, read_tensors, save_run, write_tensors
+from ibinn.run.settings import read_config
 from ibinn.training.trainer import held_out_numbers
 
 MOST_BYTES = 5_000_000
@@ -38,7 +39,7 @@ def halved(folder: Path, dataset: Dataset) -> None:
     reference = fit_reference(
         observe(run.pipeline, validation.x), held_out, run.pipeline.preprocess.n_dims, calibration.y
     )
-    facts = run.facts | {"held_out": held_out_numbers(held_out.log_q_y, calibration.y)}
+    facts = dataclasses.replace(run.facts, held_out=held_out_numbers(held_out.log_q_y, calibration.y))
     save_run(folder, dataclasses.replace(run, reference=reference, facts=facts))
     tensors, about = read_tensors(folder / MODEL)
     names = {f"pipeline.model.{name}" for name in weights}

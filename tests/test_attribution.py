@@ -102,7 +102,15 @@ def linear_run(preprocess, n_classes=3, seed=0, columns=None):
     torch.manual_seed(seed)
     model = SoftmaxClassifier(nn.Flatten(), preprocess.n_dims, n_classes)
     pipeline, classes = Pipeline(preprocess, model), np.array([*"abcdef"[:n_classes]])
-    run = Run(None, pipeline, preprocess.form, classes, None, {}, feature_names=columns)
+    run = Run(
+        config=None,
+        pipeline=pipeline,
+        form=preprocess.form,
+        classes=classes,
+        reference=None,
+        facts=None,
+        feature_names=columns,
+    )
     return model.readout.weight.detach(), run
 
 

@@ -1,5 +1,6 @@
 """Several processes train as one does: same weights, one writer, no hanging, and any number can go on."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -85,9 +86,9 @@ def test_two_processes_train_what_one_does(name, together, tmp_path):
 def test_what_draws_for_itself_still_trains(name, together):
     """Dropout, a code's draws, unshared statistics and coarse rounding differ from one process's."""
     run = load_run(together / name)
-    validation = run.facts["validation"]
+    validation = dataclasses.asdict(run.facts.validation)
     assert all(value is None or np.isfinite(value) for value in validation.values())
-    assert run.facts["n_skipped"] == 0
+    assert run.facts.n_skipped == 0
 
 
 def test_one_process_writes(together):

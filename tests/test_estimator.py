@@ -26,8 +26,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from ibinn import IBINNClassifier, IBINNOutlierDetector
 from ibinn.data.dataset import DataError
 from ibinn.data.inputs import InputForm
+from ibinn.run import RunError
 from ibinn.run.folder import read_tensors, save_run, write_tensors
-from ibinn.run.trained import RunError
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:With .* calibration samples",
@@ -473,7 +473,7 @@ def test_a_saved_model_answers_alike_and_is_the_same_bytes(tmp_path, digit_array
     assert again.get_params() == on_digits.get_params() | {"settings": list(TINY)}
     card = (tmp_path / "a" / "README.md").read_text()
     facts = on_digits.run_.facts
-    for number in (facts["n_train"], facts["n_calibration"], f"{facts['held_out']['error']:.2f}"):
+    for number in (facts.n_train, facts.n_calibration, f"{facts.held_out.error:.2f}"):
         assert str(number) in card
     assert "10 classes: 0, 1, 2" in card
 

@@ -88,7 +88,7 @@ def test_an_ensemble_averages_scaled_probabilities(digits, resnets, tmp_path):
     alone = ensemble.evaluate(resnets[:1], digits, ["noise"])
     raw = resnets[0].pipeline.compute_output(test.x).log_q_y
     assert alone.error == pytest.approx(100 * np.mean(raw.argmax(1) != test.y))
-    assert alone.train_seconds == resnets[0].facts["train_seconds"]
+    assert alone.train_seconds == resnets[0].facts.train_seconds
 
 
 def test_generation_is_judged_by_the_resnet_and_offsets_are_those_of_the_mixture(digits, resnets, tmp_path):

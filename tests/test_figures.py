@@ -22,6 +22,7 @@ from ibinn.report.figures import (
 from ibinn.report.pictures import draw_interpolations, draw_sample_sets, draw_samples, draw_trajectory
 from ibinn.report.style import class_look, save_figure
 from ibinn.report.sweeps import draw_gamma_full, draw_gamma_panels, draw_latents, draw_sigma
+from ibinn.run.facts import EpochLine, Validation
 from ibinn.run.results import Bin, Calibration, Floor, Information
 
 EDGES = np.array([0, 1, 2, 3, 4, 5, *range(15, 96, 10), 96, 97, 98, 99, 100]) / 100
@@ -139,19 +140,25 @@ FASHION = [
 ]
 HOSTILE = ["$a$ $b", "_hidden", "two\nlines", "a very long name of a class, " * 3, "x^2_i\\frac", ""]
 HISTORY = [
-    {
-        "epoch": epoch,
-        "loss_x": -3 + 1 / epoch,
-        "loss_y": 1 / epoch,
-        "validation": {
-            "loss_x": -3 + 1 / epoch,
-            "loss_y": 0.9 / epoch,
-            "error": 20 / epoch,
-            "bits_per_dim": 3.0,
-        },
-    }
+    EpochLine(
+        epoch=epoch,
+        loss_x=-3 + 1 / epoch,
+        loss_y=1 / epoch,
+        validation=Validation(
+            loss=-3 + 2 / epoch,
+            loss_x=-3 + 1 / epoch,
+            loss_y=0.9 / epoch,
+            error=20 / epoch,
+            bits_per_dim=3.0,
+        ),
+        learning_rate=0.001,
+        skipped=0,
+        seconds=float(epoch),
+    )
     for epoch in range(1, 13)
 ]
+ERROR_ALONE = Validation(loss=None, loss_x=None, loss_y=None, error=3.0, bits_per_dim=None)
+CLASSIFIER_HISTORY = [replace(line, loss_x=None, validation=ERROR_ALONE) for line in HISTORY]
 
 
 def sweep(sets=4, seeds=2):
@@ -178,9 +185,7 @@ FIGURES = {
     "calibration, no bins": lambda: draw_calibration(results(calibration=Calibration())),
     "training": lambda: draw_training(HISTORY),
     "training, one epoch": lambda: draw_training(HISTORY[:1]),
-    "training, classifier": lambda: draw_training(
-        [h | {"loss_x": None, "validation": {"error": 3.0}} for h in HISTORY]
-    ),
+    "training, classifier": lambda: draw_training(CLASSIFIER_HISTORY),
     "gamma": lambda: draw_gamma_panels(sweep()),
     "gamma, one": lambda: draw_gamma_panels([made_results()]),
     "gamma, ends": lambda: draw_gamma_panels([made_results(gamma=gamma) for gamma in (0.0, math.inf)]),
@@ -372,16 +377,14 @@ def test_training_shows_what_was_recorded():
     axes = draw_training(HISTORY).axes
     assert len(axes) == 4
     training, validation = axes[1].lines
-    assert_allclose(training.get_ydata(), [h["loss_y"] for h in HISTORY])
-    assert_allclose(validation.get_ydata(), [h["validation"]["loss_y"] for h in HISTORY])
-    assert_allclose(axes[2].lines[0].get_ydata(), [h["validation"]["error"] for h in HISTORY])
-    classifier = [h | {"loss_x": None, "validation": {"error": 3.0, "bits_per_dim": None}} for h in HISTORY]
-    assert len(draw_training(classifier).axes) == 2
+    assert_allclose(training.get_ydata(), [line.loss_y for line in HISTORY])
+    assert_allclose(validation.get_ydata(), [line.validation.loss_y for line in HISTORY])
+    assert_allclose(axes[2].lines[0].get_ydata(), [line.validation.error for line in HISTORY])
+    assert len(draw_training(CLASSIFIER_HISTORY).axes) == 2
 
 
 def test_a_spike_leaves_the_panel_of_the_training():
-    history = [dict(h) for h in HISTORY]
-    history[6]["loss_x"] = 2394.5
+    history = [*HISTORY[:6], replace(HISTORY[6], loss_x=2394.5), *HISTORY[7:]]
     axis = draw_training(history).axes[0]
     assert "2394" in axis.get_title()
     assert axis.get_ylim()[1] < 0

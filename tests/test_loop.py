@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 import torch
 from helpers.trainings import RecordingObserver, few_digits, small_config, two_moons
 
-from ibinn.config import ConfigError, RunConfig, from_toml, to_toml
+from ibinn.config import ConfigError, RunConfig, from_dict, from_toml, to_toml
 from ibinn.data.splits import split
-from ibinn.training.data import TrainingData, Validation, build_pipeline
+from ibinn.run.facts import Validation
+from ibinn.training.data import TrainingData, build_pipeline
 from ibinn.training.loop import BAD_STEPS, GO_BACKS, Loop, Position, TrainingError
 from ibinn.training.options import TrainingOptions
 from ibinn.training.recipes import configure, override, rate_factor
@@ -109,12 +111,15 @@ def test_going_on_from_any_step_ends_with_the_same_bits(case):
     for tensors, position in states[:: 1 + len(states) // 5]:
         loop = make_loop(**settings)
         loop.load_state(
-            {k: v.clone() for k, v in tensors.items()}, Position(**dataclasses.asdict(position))
+            {k: v.clone() for k, v in tensors.items()},
+            from_dict(Position, json.loads(json.dumps(dataclasses.asdict(position))), "position"),
         )
         assert same(weights(loop.run()), final)
-        assert [{**line, "seconds": 0} for line in loop.position.history] == [
-            {**line, "seconds": 0} for line in states[-1][1].history
-        ]
+        resumed, whole = (
+            [dataclasses.replace(line, seconds=0.0) for line in history]
+            for history in (loop.position.history, states[-1][1].history)
+        )
+        assert resumed == whole
 
 
 def test_the_seed_makes_the_run():
@@ -140,7 +145,7 @@ def test_a_nan_batch_is_skipped_and_counted(subnet):
     assert loop.position.n_skipped == 1
     assert loop.position.n_go_backs == 0
     assert all(value.isfinite().all() for value in model.state_dict().values())
-    assert [line["skipped"] for line in loop.position.history] == [1, 1]
+    assert [line.skipped for line in loop.position.history] == [1, 1]
 
 
 def test_an_overflow_within_the_network_leaves_no_nan_in_its_statistics():
@@ -174,9 +179,9 @@ def test_when_bad_steps_persist_the_run_goes_back_with_half_the_rate_and_recover
     assert len(loop.batches) > 4 + BAD_STEPS
     assert loop.position.n_go_backs == 1
     assert loop.position.n_skipped == BAD_STEPS
-    assert [line["epoch"] for line in loop.position.history] == [1, 2, 3]
+    assert [line.epoch for line in loop.position.history] == [1, 2, 3]
     expected = [0.5 * loop.recipe.learning_rate * rate_factor("one-cycle", e / 3) for e in (1, 2, 3)]
-    assert [line["learning_rate"] for line in loop.position.history] == pytest.approx(expected)
+    assert [line.learning_rate for line in loop.position.history] == pytest.approx(expected)
     assert any("half the learning rate" in note for note in observer.notes)
 
 
@@ -198,7 +203,7 @@ def test_going_back_restores_the_last_good_model():
 
 
 def test_a_validation_loss_that_is_not_finite_sends_the_run_back():
-    answers = iter([1.0, math.nan, 0.9, 0.8])
+    answers = iter([1.0, None, 0.9, 0.8])
 
     def validate(model):
         return Validation(next(answers), 0.0, 0.0, 0.0, None)
@@ -206,7 +211,16 @@ def test_a_validation_loss_that_is_not_finite_sends_the_run_back():
     loop = make_loop(validate=validate, epochs=3)
     loop.run()
     assert loop.position.n_go_backs == 1
-    assert [line["validation"]["loss"] for line in loop.position.history] == [1.0, 0.9, 0.8]
+    assert [line.validation.loss for line in loop.position.history] == [1.0, 0.9, 0.8]
+
+
+def test_validation_numbers_that_are_not_finite_are_none():
+    loop = make_loop()
+    with torch.no_grad():
+        loop.average.mixture.mu.fill_(math.nan)
+    validation = loop.data.validate(loop.average)
+    assert validation.loss is validation.loss_x is validation.bits_per_dim is None
+    assert 0 <= validation.error <= 100
 
 
 def test_early_stopping_keeps_the_best_epoch():
@@ -274,7 +288,7 @@ def test_bf16_trains_and_keeps_densities_in_full_precision():
     loop.run()
     plain = make_loop(epochs=2)
     plain.run()
-    a, b = (run.position.history[-1]["validation"]["loss_x"] for run in (loop, plain))
+    a, b = (run.position.history[-1].validation.loss_x for run in (loop, plain))
     assert a != b
     assert a == pytest.approx(b, abs=0.1)
 

@@ -46,16 +46,16 @@ def test_the_papers_network_makes_ten_steps_and_evaluates(tmp_path):
     config = replace(arguments, recipe=replace(arguments.recipe, epochs=1, batch_size=BATCH))
     observer = TrainingObserver()
     run = train(config, dataset, splits, TrainingOptions(tmp_path / "run"), observer)
-    assert run.facts["epochs"] == 1
-    assert run.facts["n_skipped"] == 0
+    assert run.facts.epochs == 1
+    assert run.facts.n_skipped == 0
     assert len(splits.train) // BATCH == N_STEPS
-    assert np.isfinite(observer.history[0]["loss_x"])
+    assert np.isfinite(observer.history[0].loss_x)
     results, _ = evaluate(run, dataset)
     assert np.isfinite(results.bits_per_dim)
     assert 0 <= results.error <= 100
     # The authors' network has 11.2 million parameters; ours counts the means and biases that it needs.
     assert results.n_parameters == pytest.approx(11.2e6, rel=0.02)
-    print(f"\n{results.n_parameters:,} parameters, {observer.history[0]['seconds']:.0f} s")
+    print(f"\n{results.n_parameters:,} parameters, {observer.history[0].seconds:.0f} s")
 
 
 def test_the_papers_recipe_is_the_papers():

@@ -50,6 +50,19 @@ def test_levels_come_back(noise, levels, multiple, dtype, equalise):
     assert np.array_equal(preprocess.to_raw(preprocess.inverse(preprocess(x)[0])), images)
 
 
+@pytest.mark.parametrize("equalise", [False, True])
+def test_nan_becomes_level_0_and_values_outside_are_clipped(equalise):
+    images = every_level(17)
+    preprocess = ImagePreprocess.fit(images, 17, equalise=equalise)
+    x = preprocess.to_units(images)
+    x[:, :, 0, 0], x[:, :, 0, 1], x[:, :, 0, 2] = math.nan, -math.inf, math.inf
+    for raw in (preprocess.to_levels(x).numpy(), preprocess.to_raw(x)):
+        assert raw.dtype == np.uint8
+        assert not raw[:, 0, :2].any()
+        assert (raw[:, 0, 2] == 16).all()
+        assert np.array_equal(raw[:, 1:], images[:, 1:])
+
+
 @pytest.mark.parametrize("levels", [256, 17])
 @pytest.mark.parametrize("equalise", [False, True])
 def test_levels_come_back_after_uniform_noise_in_float32(levels, equalise):

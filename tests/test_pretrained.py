@@ -24,8 +24,8 @@ from ibinn.evaluation import read_test, splits_of
 from ibinn.inference.latent import out_of_range
 from ibinn.ood.scores import observe
 from ibinn.pretrained import MODELS_FOLDER, load_pretrained, pretrained_folder
+from ibinn.run import RunError
 from ibinn.run.folder import load_run
-from ibinn.run.trained import RunError
 
 NAMES = get_args(Pretrained)
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]

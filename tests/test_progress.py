@@ -24,7 +24,7 @@ def trained_lines(folder, stream, method="ibinn", tensorboard=None):
     config = small_config(dataset, method=method, epochs=3)
     observer = ConsoleObserver(tensorboard, stream)
     train(config, dataset, split(dataset, 0), TrainingOptions(folder), observer)
-    assert [line["epoch"] for line in observer.history] == [1, 2, 3]
+    assert [line.epoch for line in observer.history] == [1, 2, 3]
     return stream.getvalue()
 
 

@@ -179,6 +179,8 @@ def test_broken_files_are_told_of_and_the_rest_is_reported(cli, tmp_path):
     edited = json.loads((tmp_path / "c" / "results.json").read_text()) | {"gamma": None, "ood": []}
     (tmp_path / "c" / "results.json").write_text(json.dumps(edited))
     shutil.copytree(tmp_path / "a", tmp_path / "copy of a")
+    config = (tmp_path / "d" / "config.toml").read_text()
+    (tmp_path / "d" / "config.toml").write_text(config.replace("epochs", "epoch"))
     _, err, code = cli(
         *["report", *[tmp_path / n for n in ("a", "b", "c", "d", "copy of a")], "--out", tmp_path / "out"]
     )
@@ -187,7 +189,11 @@ def test_broken_files_are_told_of_and_the_rest_is_reported(cli, tmp_path):
     assert len(notes) == 3
     assert "b/evaluation.npz is damaged" in notes[0]
     assert "c/results.json is of another version" in notes[1]
+    assert "ood in" in notes[1], "which key"
     assert "copy of a is the same training as" in notes[2]
+    (unknown,) = (line for line in err.splitlines() if "settings" in line)
+    assert "d/config.toml" in unknown
+    assert "'epoch'" in unknown
     rows = list(csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines()))
     assert [row["gamma"] for row in rows] == ["1", "4"] or [float(row["gamma"]) for row in rows] == [1, 4]
     assert (tmp_path / "out" / "figures" / "gamma.png").is_file()

@@ -17,12 +17,14 @@ from safetensors.torch import save_file
 
 from ibinn import IBINNClassifier
 from ibinn._system import write_atomically
+from ibinn.config import ConfigError
 from ibinn.data.inputs import InputForm
 from ibinn.models.output import TENSORS as FIELDS
 from ibinn.ood.scores import SCORES
+from ibinn.run import RunError
 from ibinn.run.checkpoints import STATE, load_state, save_state
-from ibinn.run.folder import load_run, read_config, read_tensors, save_run, write_tensors
-from ibinn.run.trained import RunError
+from ibinn.run.folder import load_run, read_tensors, save_run, write_tensors
+from ibinn.run.settings import read_config
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(True), "none": torch.zeros(0)}
 ABOUT = {"position": {"epoch": 3, "loss": 0.1 + 0.2}, "name": "ä"}
@@ -183,6 +185,30 @@ def test_a_folder_of_an_older_format_is_refused(folders, tmp_path, monkeypatch):
     for read in (lambda: load_run(tmp_path), lambda: read_config(tmp_path / "config.toml")):
         with pytest.raises(RunError, match=r"format 1 .* format 2"):
             read()
+
+
+def test_a_config_of_another_format_is_refused_as_such_whatever_else_it_holds(tmp_path):
+    (tmp_path / "config.toml").write_text('format = 3\nnew_setting = "x"\n')
+    with pytest.raises(RunError, match=r"format 3 .* format 2"):
+        read_config(tmp_path / "config.toml")
+    (tmp_path / "config.toml").write_text('new_setting = "x"\n')
+    with pytest.raises(ConfigError, match="new_setting"):
+        read_config(tmp_path / "config.toml")
+
+
+def test_facts_of_another_version_are_refused_with_the_key(folders, tmp_path):
+    tensors, about = read_tensors(folders / "train" / "model.safetensors")
+    about["facts"]["n_skiped"] = about["facts"].pop("n_skipped")
+    write_tensors(tmp_path / "model.safetensors", tensors, about)
+    with pytest.raises(RunError, match="'n_skiped'"):
+        load_run(tmp_path)
+
+
+def test_results_and_settings_are_read_without_torch(tmp_path):
+    modules = "ibinn.run.results", "ibinn.run.settings", "ibinn.run.facts", "ibinn.sweep.progress"
+    script = f"import sys, {', '.join(modules)}; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_a_class_name_that_no_encoding_knows(folders, tmp_path):

@@ -4,17 +4,27 @@ import io
 import itertools
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from helpers.results import results
+from helpers.trainings import few_digits, small_config
 from rich.console import Console
 
 from ibinn.run.results import write_results
+from ibinn.run.settings import write_config
 from ibinn.sweep.local import Stop
 from ibinn.sweep.plan import PlannedRun
 from ibinn.sweep.progress import RunRow, SweepTable, short_names, time_left, visible_rows
-from ibinn.sweep.remaining import Outcome, Workspace, open_locked, remaining_runs, state_of
+from ibinn.sweep.remaining import (
+    Outcome,
+    Workspace,
+    open_locked,
+    outcome_of_done,
+    remaining_runs,
+    state_of,
+)
 
 pytestmark = pytest.mark.usefixtures("own_places")
 
@@ -70,6 +80,22 @@ def test_what_runs_or_failed_comes_first_then_the_latest_done_and_the_next_waiti
     assert visible_rows(rows, 99) == ([*rows[22:23], *rows[20:22], *rows[19::-1], *rows[23:]], 0)
 
 
+def test_a_finished_run_counts_only_with_the_planned_settings(tmp_path):
+    workspace, folder = Workspace(tmp_path, tmp_path), tmp_path / "run"
+    config = small_config(few_digits(), epochs=40)
+    write_config(folder, config)
+    settings = (("gamma", 1.0), ("recipe.epochs", 40), ("network.blocks", config.network.blocks))
+    run = PlannedRun("run", Path("run"), (), "ibinn", settings)
+    assert outcome_of_done(run, workspace).state == "done"
+    other = outcome_of_done(replace(run, settings=(("network.blocks", (9, 9)),)), workspace)
+    assert other.state == "failed"
+    assert "network.blocks" in other.why
+    (folder / "config.toml").write_text("format = 1\n")
+    unreadable = outcome_of_done(run, workspace)
+    assert unreadable.state == "failed"
+    assert "format 1" in unreadable.why
+
+
 def test_the_time_left_is_what_the_finished_runs_of_a_method_took():
     rows = rows_in(done=2, waiting=3)
     assert time_left(rows, 1, now=0.0) == 30
@@ -97,8 +123,7 @@ def test_a_live_table_of_fifty_runs_fits_the_terminal(height, width, tmp_path):
     ]
     for run in runs[:9]:
         finish(tmp_path / run.folder, error=6.5, bits_per_dim=5.25, train_seconds=3723.0)
-    (tmp_path / "r9").mkdir()
-    (tmp_path / "r9" / "config.toml").write_text("[recipe]\nepochs = 40\n")
+    write_config(tmp_path / "r9", small_config(few_digits(), epochs=40))
     (tmp_path / "r9" / "history.jsonl").write_text("{}\n" * 3)
     with SweepTable(runs, Workspace(tmp_path, tmp_path), 1, console, Stop()) as table:
         table.started(runs[9])

@@ -21,7 +21,8 @@ from ibinn.cli import main
 from ibinn.data.splits import split
 from ibinn.models.methods import METHODS
 from ibinn.models.output import TENSORS
-from ibinn.run.folder import load_run, read_config, read_tensors, save_run
+from ibinn.run.folder import load_run, read_tensors, save_run
+from ibinn.run.settings import read_config
 from ibinn.training.recipes import RECIPES
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
@@ -63,23 +64,22 @@ def test_every_method_trains_and_loads_back_with_the_same_predictions(
     for name in TENSORS:
         assert np.array_equal(getattr(before, name), getattr(outputs, name))
     error = 100 * (outputs.log_q_y.argmax(1) != y).mean()
-    told = run.facts["validation"]
-    assert error == pytest.approx(told["error"], abs=1e-9)
+    assert error == pytest.approx(run.facts.validation.error, abs=1e-9)
     assert error < 80
     assert json.loads((folder / "history.jsonl").read_text().splitlines()[-1])["epoch"] == 3
     if outputs.log_q_x is None:
-        assert run.reference.h is told["bits_per_dim"] is None
+        assert run.reference.h is run.facts.validation.bits_per_dim is None
         assert {*run.reference.calibration} == {"entropy", "max_softmax", "energy"}
     else:
         bits = -outputs.log_q_x.mean() / 64 / np.log(2)
-        assert bits == pytest.approx(told["bits_per_dim"], rel=1e-5)
+        assert bits == pytest.approx(run.facts.validation.bits_per_dim, rel=1e-5)
         assert len(run.reference.calibration["typicality"]) == len(splits.calibration)
 
 
 def test_vib_that_does_not_converge_is_marked_so(tmp_path, capsys):
     train("digits", "--method", "vib", "--gamma", "1e-6", "--out", tmp_path / "run", n_epochs=2)
     assert "did not converge" in capsys.readouterr().out
-    assert load_run(tmp_path / "run").facts["converged"] is False
+    assert load_run(tmp_path / "run").facts.converged is False
     main(["evaluate", str(tmp_path / "run")])
     assert json.loads((tmp_path / "run" / "results.json").read_text())["converged"] is False
 
@@ -90,7 +90,7 @@ def test_tables_images_of_odd_sides_and_colour_train(tmp_path, capsys):
     odd = rng.integers(256, size=(120, 9, 7, 3), dtype=np.uint8)
     np.savez(tmp_path / "odd.npz", x=odd, y=np.arange(120) % 2)
     main(["train", str(tmp_path / "moons.npz"), "--out", str(tmp_path / "a"), "--epochs", "60"])
-    assert load_run(tmp_path / "a").facts["validation"]["error"] < 20
+    assert load_run(tmp_path / "a").facts.validation.error < 20
     train(tmp_path / "odd.npz", "--out", tmp_path / "b")
     run = load_run(tmp_path / "b")
     assert run.pipeline.preprocess.shape == (3, 10, 8)

@@ -45,7 +45,7 @@ def test_means_collapse_at_beta_one_and_stay_apart_at_gamma_one(tmp_path):
     apart = trained(tmp_path / "b", gamma=1.0, **settings)
     assert distance(collapsed) < 1.0
     assert distance(apart) > 1.8
-    assert apart.facts["validation"]["error"] < 15 < collapsed.facts["validation"]["error"]
+    assert apart.facts.validation.error < 15 < collapsed.facts.validation.error
 
 
 def test_without_label_smoothing_means_keep_drifting_apart(tmp_path):
@@ -65,7 +65,7 @@ def test_bits_per_dim_rise_with_gamma(tmp_path):
         run = trained(
             tmp_path / str(gamma), few_digits(700), gamma=gamma, epochs=15, learning_rate=5e-3, **PLAIN
         )
-        return run.facts["validation"]["bits_per_dim"]
+        return run.facts.validation.bits_per_dim
 
     densities = [bits(gamma) for gamma in (0.0, 1.0, math.inf)]
     assert densities[0] < densities[1] - 0.1

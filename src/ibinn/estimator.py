@@ -3,7 +3,7 @@
 import operator
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -30,8 +30,9 @@ from ibinn.mixture import log_priors
 from ibinn.models.classifier import GenerativeClassifier
 from ibinn.ood.conformal import prediction_sets, warn_if_coarse
 from ibinn.ood.scores import class_p_values
+from ibinn.run import RunError
 from ibinn.run.folder import check_free, load_run, save_run
-from ibinn.run.trained import Run, RunError
+from ibinn.run.trained import Run
 from ibinn.training.loop import Stopped
 from ibinn.training.options import TrainingOptions
 from ibinn.training.progress import ConsoleObserver, WarningObserver
@@ -92,7 +93,9 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     form_ : InputForm
         Layout, shape and pixel range of the inputs.
     history_ : list of dict
-        Losses and errors of each epoch. Empty for a loaded model.
+        One dict per epoch with the keys epoch, loss_x, loss_y, validation, learning_rate, skipped and seconds.
+        validation is a dict with loss, loss_x, loss_y, error in percent, and bits_per_dim. Empty for a loaded
+        model.
     n_features_in_ : int
         Number of values per input.
     feature_names_in_ : array of shape (n_features_in_,)
@@ -220,14 +223,14 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except Stopped as stop:
             raise KeyboardInterrupt(str(stop)) from None
         assert run is not None
-        if not run.facts["converged"]:
+        if not run.facts.converged:
             warnings.warn(
                 "the model is hardly better than guessing the most frequent class; more epochs, a larger gamma "
                 "or more data may help",
                 stacklevel=3,
             )
         warn_if_coarse(len(splits.calibration), ALPHA)
-        return run, observer.history
+        return run, [asdict(line) for line in observer.history]
 
     def _check_choices(self) -> None:
         """ValueError for a precision, size or device that does not exist."""
@@ -708,7 +711,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         run = replace(
             self.run_,
             # Without the seconds: the same data and seed give the same bytes.
-            facts={name: value for name, value in self.run_.facts.items() if name != "train_seconds"},
+            facts=replace(self.run_.facts, train_seconds=None),
             has_named_columns=hasattr(self, "feature_names_in_"),
             parameters=self.get_params(),
         )

@@ -13,6 +13,7 @@ from ibinn._types import Array, Floats, Labels, Progress
 from ibinn.config import ALPHA
 from ibinn.data.dataset import Dataset, Part, data_digest
 from ibinn.data.splits import Splits, split
+from ibinn.formats import finite_or_none
 from ibinn.inference.judge import judge
 from ibinn.metrics import calibration as cal
 from ibinn.metrics.bootstrap import bootstrap_interval, resampled_ranks, resampled_sums
@@ -27,6 +28,7 @@ from ibinn.ood.conformal import benjamini_hochberg, smallest_p_value, warn_if_co
 from ibinn.ood.features import FeatureScores, feature_scores, fit_feature_scores
 from ibinn.ood.scores import class_p_values
 from ibinn.ood.sets import OOD_SETS
+from ibinn.run import RunError
 from ibinn.run.results import (
     Bin,
     Calibration,
@@ -40,9 +42,8 @@ from ibinn.run.results import (
     Rescaled,
     RescaledIntervals,
     Results,
-    finite_or_none,
 )
-from ibinn.run.trained import Run, RunError
+from ibinn.run.trained import Run
 
 FDR = 0.1
 DENSITIES = ("loss_x", "bits_per_dim", "bits_per_dim_paper_convention")
@@ -56,6 +57,7 @@ class BootstrapMean(NamedTuple):
 
 
 ABSENT = BootstrapMean(None, None)
+NO_INTERVAL: Interval = (None, None)
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ def evaluate(
     arrays : dict of (N,)
         The scores of every input, as scores/NAME for the test set and scores/SET/NAME for the OoD sets.
     """
+    if run.facts.train_seconds is None:
+        raise RunError("a saved estimator has no training time; evaluate a run of ibinn train instead")
     ood = ood or {}
     splits, test = splits_of(run, dataset), read_test(run, dataset)
     validation = dataset.train.take(splits.validation)
@@ -138,7 +142,7 @@ def one_count(progress: Progress | None, ahead: list[int]) -> Iterator[Progress 
 
 def splits_of(run: Run, dataset: Dataset) -> Splits:
     """The splits that a run was trained with; RunError for other data."""
-    if data_digest(dataset) != run.facts["data_digest"]:
+    if data_digest(dataset) != run.facts.data_digest:
         raise RunError(
             f"{dataset.name} is not the data that the model was trained on, or has changed since: its split would "
             f"mix training and test examples; give the same data"
@@ -245,6 +249,7 @@ def on_test(run: Run, test: Part, seen: OnTestSet) -> Results:
     by_class = alarms_by_class(run, output)
     warn_if_coarse(len(run.reference.calibration_class), ALPHA)
     facts, config, preprocess = run.facts, run.config, run.pipeline.preprocess
+    assert facts.train_seconds is not None
     return Results(
         method=config.method,
         gamma=gamma_of(run),
@@ -254,13 +259,13 @@ def on_test(run: Run, test: Part, seen: OnTestSet) -> Results:
         classes=tuple(run.class_names),
         levels=preprocess.levels,
         n_dims=preprocess.n_dims,
-        n_parameters=facts["n_parameters"],
-        n_train=facts["n_train"],
-        n_validation=facts["n_validation"],
-        n_calibration=facts["n_calibration"],
+        n_parameters=facts.n_parameters,
+        n_train=facts.n_train,
+        n_validation=facts.n_validation,
+        n_calibration=facts.n_calibration,
         n_test=len(test),
-        train_seconds=facts["train_seconds"],
-        converged=facts["converged"],
+        train_seconds=facts.train_seconds,
+        converged=facts.converged,
         noise=preprocess.noise,
         sigma=None if preprocess.noise in (None, "uniform") else preprocess.sigma,
         error=error.value,
@@ -360,12 +365,24 @@ def floor_of(errors: Floats) -> Floor:
 def curve(n: Floats, n_true: Floats, resampled: Floats, drawn: Floats) -> tuple[Bin, ...]:
     """The bins of the calibration curve; without shares in bins of at most `min_count` pairs."""
     bins = []
+    share: float | None
     for i, count in enumerate(n):
-        shares: list[float | None] = [None] * 5
+        share, interval, floor = None, NO_INTERVAL, NO_INTERVAL
         if count > cal.MIN_COUNT:
-            floor = np.quantile(drawn[:, i], [0.025, 0.975])
-            shares = [float(n_true[i] / count), *finite_interval(resampled[:, i]), *floor.tolist()]
-        bins.append(Bin(float(cal.EDGES[i]), float(cal.EDGES[i + 1]), int(count), *shares))
+            share, interval = float(n_true[i] / count), finite_interval(resampled[:, i])
+            floor = finite_interval(drawn[:, i])
+        bins.append(
+            Bin(
+                low=float(cal.EDGES[i]),
+                high=float(cal.EDGES[i + 1]),
+                n=int(count),
+                share=share,
+                share_low=interval[0],
+                share_high=interval[1],
+                floor_low=floor[0],
+                floor_high=floor[1],
+            )
+        )
     return tuple(bins)
 
 

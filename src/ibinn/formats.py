@@ -1,4 +1,4 @@
-"""How numbers are written for readers. Each format is here once."""
+"""How numbers are written, for readers and as JSON. Each format is here once."""
 
 import math
 from typing import Any
@@ -93,6 +93,15 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
 
 
+def finite_or_none(value: float | None) -> float | None:
+    """A number that JSON can hold: it has no NaN and no infinity.
+
+    >>> finite_or_none(1.5), finite_or_none(math.nan), finite_or_none(None)
+    (1.5, None, None)
+    """
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
 def to_json_types(value: Any) -> Any:
     """Dicts, lists and numbers as JSON allows them: tuples become lists, NaN and infinite numbers None.
 
@@ -103,4 +112,17 @@ def to_json_types(value: Any) -> Any:
         return {key: to_json_types(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [to_json_types(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return finite_or_none(value) if isinstance(value, float) else value
+
+
+def parameter_to_json(value: Any) -> Any:
+    """A parameter of an estimator: arrays become lists, infinite numbers stay. None if JSON has no such value.
+
+    >>> parameter_to_json((float("inf"), "uniform", object()))
+    [inf, 'uniform', None]
+    """
+    if hasattr(value, "tolist"):  # of NumPy
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [parameter_to_json(inner) for inner in value]
+    return value if isinstance(value, str | int | float | bool) else None

@@ -17,9 +17,10 @@ from ibinn.config import Method, Precision, Priors, RunConfig, Size, run_name
 
 if TYPE_CHECKING:
     from ibinn.data.dataset import Dataset
-    from ibinn.data.splits import Splits
     from ibinn.run.trained import Run
     from ibinn.training.distributed import Team
+    from ibinn.training.options import TrainingOptions
+    from ibinn.training.progress import TrainingObserver
 
 
 @dataclass(frozen=True)
@@ -97,16 +98,39 @@ class Train:
             Evaluate(folder, data_dir=self.data_dir, device=self.device).run()
 
     def run_in(self, team: "Team") -> Path:
-        """Train with the processes of the team; the run folder."""
+        """Train with the processes of the team, and print how it went; the run folder."""
         from ibinn.data.splits import split
-        from ibinn.training.recipes import configure, override
+        from ibinn.training.loop import Stopped
+        from ibinn.training.trainer import train
 
         with team.local_leader_first():
             dataset = read_data(self.data, self.data_dir, self.target)
         splits = split(dataset, self.seed)
+        config = self.config(dataset, len(splits.train))
+        name = run_name(config.data, config.method, config.gamma, config.size, config.seed)
+        folder = self.out or Path("runs", name)
+        options, observer = self.options(folder, team, dataset.is_images), self.observer(folder, team)
+        try:
+            run = train(config, dataset, splits, options, observer)
+        except Stopped as stop:
+            if team.is_writer:
+                print(
+                    f"ibinn: {stop}; saved in {folder}, run the same command with --resume to continue",
+                    file=sys.stderr,
+                )
+            raise SystemExit(128 + stop.number) from None
+        if run is not None:  # of the writer
+            print_summary(run)
+            print(f"written to {folder}")
+        return folder
+
+    def config(self, dataset: "Dataset", n_train: int) -> RunConfig:
+        """The settings of the model."""
+        from ibinn.training.recipes import configure, override
+
         config = configure(
             dataset,
-            len(splits.train),
+            n_train,
             self.size,
             method=self.method,
             gamma=self.gamma,
@@ -118,46 +142,30 @@ class Train:
         settings = tuple(itertools.chain(*self.set))
         if self.epochs is not None:
             settings += (f"recipe.epochs={self.epochs}",)
-        config = override(dataclasses.replace(config, data=self.data), settings)
-        name = run_name(config.data, config.method, config.gamma, config.size, config.seed)
-        folder = self.out or Path("runs", name)
-        train_and_tell(config, dataset, splits, folder, self, team)
-        return folder
+        return override(dataclasses.replace(config, data=self.data), settings)
 
+    def options(self, folder: Path, team: "Team", is_images: bool) -> "TrainingOptions":
+        from ibinn._system import choose_device
+        from ibinn.training.options import TrainingOptions
 
-def train_and_tell(
-    config: RunConfig, dataset: "Dataset", splits: "Splits", folder: Path, command: Train, team: "Team"
-) -> None:
-    from ibinn._system import choose_device
-    from ibinn.training.loop import Stopped
-    from ibinn.training.options import TrainingOptions
-    from ibinn.training.progress import ConsoleObserver, TensorBoardWriter, TrainingObserver
-    from ibinn.training.trainer import train
+        return TrainingOptions(
+            folder=folder,
+            resume=self.resume,
+            device=team.device or choose_device(self.device, is_images),
+            save_every=self.save_every,
+            constant_memory=self.constant_memory,
+            accumulate=self.accumulate,
+            sync_batch_norm=self.sync_batch_norm,
+            team=team,
+        )
 
-    tensorboard = TensorBoardWriter(folder) if command.tensorboard and team.is_writer else None
-    observer = ConsoleObserver(tensorboard) if team.is_writer else TrainingObserver()
-    options = TrainingOptions(
-        folder=folder,
-        resume=command.resume,
-        device=team.device or choose_device(command.device, dataset.is_images),
-        save_every=command.save_every,
-        constant_memory=command.constant_memory,
-        accumulate=command.accumulate,
-        sync_batch_norm=command.sync_batch_norm,
-        team=team,
-    )
-    try:
-        run = train(config, dataset, splits, options, observer)
-    except Stopped as stop:
-        if team.is_writer:
-            print(
-                f"ibinn: {stop}; saved in {folder}, run the same command with --resume to continue",
-                file=sys.stderr,
-            )
-        raise SystemExit(128 + stop.number) from None
-    if run is not None:  # of the writer
-        print_summary(run)
-        print(f"written to {folder}")
+    def observer(self, folder: Path, team: "Team") -> "TrainingObserver":
+        """Shows the progress, in the process that writes the run."""
+        from ibinn.training.progress import ConsoleObserver, TensorBoardWriter, TrainingObserver
+
+        if not team.is_writer:
+            return TrainingObserver()
+        return ConsoleObserver(TensorBoardWriter(folder) if self.tensorboard else None)
 
 
 def print_summary(run: "Run") -> None:
@@ -165,12 +173,13 @@ def print_summary(run: "Run") -> None:
     from ibinn.training.progress import validation_text
 
     config, facts = run.config, run.facts
+    seconds = "" if facts.train_seconds is None else f" in {clock(facts.train_seconds)}"
     print(
-        f"{config.method} on {config.data}, size {config.size}: {facts['n_parameters']:,} parameters, trained "
-        f"in {clock(facts['train_seconds'])} on {facts['n_train']} examples"
+        f"{config.method} on {config.data}, size {config.size}: {facts.n_parameters:,} parameters, trained"
+        f"{seconds} on {facts.n_train} examples"
     )
-    print(f"{validation_text(facts['validation'])} (best epoch {facts['best_epoch']} of {facts['epochs']})")
-    if not facts["converged"]:
+    print(f"{validation_text(facts.validation)} (best epoch {facts.best_epoch} of {facts.epochs})")
+    if not facts.converged:
         print(
             "note: the run did not converge: it is hardly better than always guessing the most frequent class"
         )

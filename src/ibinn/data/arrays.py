@@ -38,8 +38,15 @@ def load_npz(
         arrays |= {f"y{name[1:]}": np.zeros(len(array), np.int64) for name, array in arrays.items()}
     if "x" not in arrays or "y" not in arrays:
         raise DataError(f"{path} needs arrays x and y (and x_test, y_test if there is a test part)")
-    test = arrays.get("x_test"), arrays.get("y_test")
-    return from_arrays(path.stem, arrays["x"], arrays["y"], *test, levels, pixel_max)
+    return from_arrays(
+        path.stem,
+        arrays["x"],
+        arrays["y"],
+        x_test=arrays.get("x_test"),
+        y_test=arrays.get("y_test"),
+        levels=levels,
+        pixel_max=pixel_max,
+    )
 
 
 def from_arrays(

@@ -132,8 +132,16 @@ class ImagePreprocess(nn.Module):
         share = level_shares(images, levels, rows)
         mean, std = share_statistics(share)
         height, width, n_channels = images.shape[1:]
-        rise = equalising_rise(share) if equalise else None
-        return cls((height, width, n_channels), levels, mean, guarded(std), noise, sigma, multiple, rise)
+        return cls(
+            raw_shape=(height, width, n_channels),
+            levels=levels,
+            mean=mean,
+            std=guarded(std),
+            noise=noise,
+            sigma=sigma,
+            multiple=multiple,
+            rise=equalising_rise(share) if equalise else None,
+        )
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -8,11 +8,12 @@ import numpy as np
 from ibinn._types import Array, Floats
 from ibinn.config import ALPHA
 from ibinn.explorer import schema
+from ibinn.formats import finite_or_none
 from ibinn.ood.scores import Reference
 from ibinn.report.text import OOD_SET_CONTENTS, alarm_rate, findings, headline
+from ibinn.run import RunError
 from ibinn.run.arrays import read_arrays
-from ibinn.run.results import Results, finite_or_none, read_results
-from ibinn.run.trained import RunError
+from ibinn.run.results import Results, read_results
 
 N_BARS = 40
 

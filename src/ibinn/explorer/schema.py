@@ -1,6 +1,6 @@
 """The JSON of the explorer: requests of the page and replies of the server."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
@@ -150,12 +150,46 @@ class InputView(BaseModel):
     rank_text: str
 
 
+class RankReply(BaseModel):
+    """A `CalibrationRank`. The value is null where the model overflows."""
+
+    score: str
+    value: float | None
+    n: int
+    n_stranger: int
+    edges: list[float]
+    counts: list[int]
+
+
+class MeanReply(BaseModel):
+    """The mean of a class, and the distance of the input from it."""
+
+    label: str
+    distance: float | None
+
+
+class ExplanationReply(BaseModel):
+    """An `Explanation`, as `ibinn explain --json` prints it. Numbers are null where the model overflows."""
+
+    text: str
+    posterior: dict[str, float | None]
+    log_likelihoods: dict[str, float | None] | None
+    log_q_x: float | None
+    p_value: float
+    p_values: dict[str, float]
+    smallest_p: float
+    place: RankReply
+    nearest: list[MeanReply] | None
+    typical_distance: float | None
+    levels: int | None
+
+
 class DecisionReply(BaseModel):
     """The decision on one input; `explanation` is what `ibinn explain --json` prints."""
 
     view: InputView
     verdict: Verdict
-    explanation: dict[str, Any]
+    explanation: ExplanationReply
     true_class: str | None
 
 

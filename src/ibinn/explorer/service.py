@@ -100,7 +100,7 @@ class Explorer:
             shape=[*(form.image_shape if form.is_images else form.shape)],
             levels=form.levels,
             features=self.features(),
-            n_train=run.facts.get("n_train"),
+            n_train=run.facts.n_train,
             n_calibration=self.n_calibration,
             alpha=ALPHA,
             uses_density=self.uses_density,
@@ -213,7 +213,7 @@ class Explorer:
         return schema.DecisionReply(
             view=view,
             verdict=verdict_text(explanation.p_value <= ALPHA),
-            explanation=explanation.to_dict(),
+            explanation=schema.ExplanationReply(**explanation.to_dict()),
             true_class=self.run.class_names[int(self.inputs.part.y[given.index])] if has_truth else None,
         )
 

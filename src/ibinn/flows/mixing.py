@@ -236,7 +236,7 @@ def mix_channels(x: Tensor, matrix: Tensor, shift: Tensor | None = None) -> Tens
         batch, channels, height, width = x.shape
         pixels = math.gcd(height * width, 8) if channels <= NARROW and not is_plain() else 1
         if pixels > 1:  # matrix products are slow where rows are short: take several pixels as one row
-            matrix = torch.block_diag(*[matrix] * pixels)  # type: ignore[no-untyped-call]
+            matrix = torch.block_diag(*[matrix] * pixels)
             shift = None if shift is None else shift.repeat(pixels)
         # Not a 1x1 convolution: by default GPUs run those in TF32, with 10 bits of mantissa.
         rows = x.permute(0, 2, 3, 1).reshape(-1, pixels * channels)

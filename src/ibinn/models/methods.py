@@ -140,11 +140,11 @@ def make_flow(config: RunConfig, shape: tuple[int, ...]) -> Bijection:
         return image_flow(shape, network, config.seed)
     return dense_flow(
         shape[0],
-        network.dense_blocks,
-        network.dense_width,
-        network.dense_dropout,
-        config.seed,
-        network.slope,
+        blocks=network.dense_blocks,
+        width=network.dense_width,
+        dropout=network.dense_dropout,
+        seed=config.seed,
+        slope=network.slope,
     )
 
 

@@ -111,7 +111,15 @@ def fit_reference(
         shell = float(validation.sq_distance.mean()) / n_dims
     true = np.take_along_axis(calibration.log_q_y, y_calibration[:, None], axis=1)[:, 0]
     label_scores = np.where(np.isnan(true), 1.0, -np.expm1(true))
-    reference = Reference(n_dims, h, shell, {}, {}, calibration.predicted, label_scores)
+    reference = Reference(
+        n_dims=n_dims,
+        h=h,
+        shell=shell,
+        parts={},
+        calibration={},
+        calibration_class=calibration.predicted,
+        label_scores=label_scores,
+    )
     values = ood_scores(validation, reference)
     reference = replace(reference, parts={name: np.sort(values[name]) for name in PARTS if name in values})
     return replace(reference, calibration=ood_scores(calibration, reference))
@@ -140,10 +148,8 @@ def observe(
     with_z: bool = False,
 ) -> Output[Floats]:
     """The output of a pipeline for raw (N, ...), with everything that the scores need."""
-    output, levels = (
-        pipeline.compute_output(raw, 0, batch_size, progress, with_z),
-        pipeline.preprocess.levels,
-    )
+    output = pipeline.compute_output(raw, batch_size=batch_size, progress=progress, with_z=with_z)
+    levels = pipeline.preprocess.levels
     return output if levels is None else replace(output, code_length=code_lengths(raw, levels))
 
 

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from ibinn.config import Pretrained
-from ibinn.run import MODEL
-from ibinn.run.trained import RunError
+from ibinn.run import MODEL, RunError
 
 if TYPE_CHECKING:
     from ibinn.estimator import IBINNClassifier

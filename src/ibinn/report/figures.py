@@ -1,7 +1,7 @@
 """One run's numbers -> Figure: calibration, scores, ROC curves, training. Nothing is read or computed here."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ibinn.formats import decimal
 from ibinn.metrics.roc import roc_curve
 from ibinn.report.style import COLOURS, FAINT, INK, PAGE, STYLE, Arrays, new_panels, plain, write_note
 from ibinn.report.text import full_bins
+from ibinn.run.facts import EpochLine
 from ibinn.run.results import Bin, Calibration, Results
 
 UNITS = dict.fromkeys(("typicality", "nll", "complexity"), " in nats per dimension")  # of scores
@@ -197,14 +198,14 @@ TRAINING_PANELS = {
 LOOKS = {"training": (FAINT, "o"), "validation": (COLOURS[0], "s")}
 
 
-def draw_training(history: Sequence[Mapping[str, Any]]) -> Figure:
-    """Losses, validation error and bits/dim against the epoch; a panel for each that history.jsonl has."""
-    epochs = floats(line["epoch"] for line in history)
+def draw_training(history: Sequence[EpochLine]) -> Figure:
+    """Losses, validation error and bits/dim against the epoch; a panel for each that the history has."""
+    epochs = floats(line.epoch for line in history)
     panels: list[tuple[str, dict[str, Floats]]] = []
     for name, title in TRAINING_PANELS.items():
         lines = {
-            "training": floats(line.get(name) for line in history),
-            "validation": floats(line.get("validation", {}).get(name) for line in history),
+            "training": floats(getattr(line, name, None) for line in history),  # no error while training
+            "validation": floats(getattr(line.validation, name) for line in history),
         }
         if lines := {label: values for label, values in lines.items() if np.isfinite(values).any()}:
             panels.append((title, lines))

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from ibinn._system import write_atomically
 from ibinn._types import Array, Progress
-from ibinn.config import GAMMA_METHODS, ConfigError
+from ibinn.config import GAMMA_METHODS
 from ibinn.data.known import KNOWN
 from ibinn.report.figures import draw_calibration, draw_roc, draw_score_histograms, draw_training
 from ibinn.report.page import render_page
@@ -34,11 +34,11 @@ from ibinn.report.tables import (
     to_markdown,
     with_printed,
 )
-from ibinn.run import CONFIG, HISTORY, RESULTS
+from ibinn.run import CONFIG, RESULTS, RunError
 from ibinn.run.arrays import read_arrays, write_arrays
-from ibinn.run.folder import read_config
+from ibinn.run.facts import EpochLine, read_history
 from ibinn.run.results import Results, read_results, write_results
-from ibinn.run.trained import RunError
+from ibinn.run.settings import read_config
 
 PAGE, FIGURES = "report.html", "figures"
 RUN_FIGURES = (
@@ -111,7 +111,7 @@ def write_figures(folder: Path, names: Sequence[str], files: Mapping[str, bytes]
 
 
 def run_figures(
-    results: Results, arrays: Mapping[str, Array], history: list[dict[str, Any]]
+    results: Results, arrays: Mapping[str, Array], history: Sequence[EpochLine]
 ) -> Iterator[Drawing]:
     """The figures that the numbers and arrays of a run allow."""
     classes, levels, score = results.classes, results.levels or 0, results.score
@@ -133,16 +133,6 @@ def run_figures(
         yield "trajectory", lambda: draw_trajectory(arrays, classes, levels)
     if history:
         yield "training", lambda: draw_training(history)
-
-
-def read_history(folder: Path) -> list[dict[str, Any]]:
-    """The lines of history.jsonl; none if it is missing or damaged."""
-    path = folder / HISTORY
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    try:
-        return [json.loads(line) for line in lines]
-    except ValueError:
-        return []
 
 
 def report(folders: Sequence[Path], out: Path, paper: bool, score: str, notify: Notify) -> Iterator[Path]:
@@ -201,7 +191,7 @@ def read_runs(folders: Sequence[Path], notify: Notify) -> list[Evaluated]:
         data = Path(results.dataset)
         if str(data) not in KNOWN and data.exists():
             results = replace(results, dataset=str(data.resolve()))
-        run = Evaluated(folder, results, arrays, settings_of(folder))
+        run = Evaluated(folder, results, arrays, settings_of(folder, notify))
         key = (*setup_key(run), results.seed, *run.settings.items())
         if key in runs:
             notify(f"left out: {folder} is the same training as {runs[key].folder}")
@@ -210,14 +200,18 @@ def read_runs(folders: Sequence[Path], notify: Notify) -> list[Evaluated]:
     return with_variants(runs.values())
 
 
-def settings_of(folder: Path) -> dict[str, str]:
+def settings_of(folder: Path, notify: Notify) -> dict[str, str]:
     """The settings in config.toml that are not in results.json, as text, by name: recipe.epochs and so on.
 
-    Empty if config.toml cannot be read.
+    Empty without a config.toml, and with a note if it cannot be read.
     """
+    path = folder / CONFIG
+    if not path.is_file():
+        return {}
     try:
-        config = dataclasses.asdict(read_config(folder / CONFIG))
-    except (OSError, ConfigError, RunError):
+        config = dataclasses.asdict(read_config(path))
+    except (OSError, ValueError) as error:
+        notify(f"the settings of {folder} are unknown: {error}")
         return {}
     parts = {"recipe.": config.pop("recipe"), "network.": config.pop("network"), "": config}
     found = {f"{part}{key}": value for part, values in parts.items() for key, value in values.items()}

@@ -12,7 +12,7 @@ import numpy as np
 
 from ibinn._system import write_atomically
 from ibinn._types import Array
-from ibinn.run.trained import RunError
+from ibinn.run import RunError
 
 ARRAYS = "evaluation.npz"
 # What NumPy raises for a damaged file, depending on where the damage is.

@@ -11,22 +11,20 @@ MOST_NAMES = 20
 def model_card(run: Run) -> str:
     """The card as Markdown. The same model gives the same text."""
     facts, config = run.facts, run.config
-    held_out = facts["held_out"]
-    n = facts["n_calibration"]
-    bits = facts["validation"]["bits_per_dim"]
+    held_out, n, bits = facts.held_out, facts.n_calibration, facts.validation.bits_per_dim
     lines = [
         "# Model card",
         "",
         f"A classifier trained by ibinn: method {config.method}, γ = {gamma_text(config.gamma)}, "
-        f"size {config.size}, {facts['n_parameters']:,} parameters, seed {config.seed}.",
+        f"size {config.size}, {facts.n_parameters:,} parameters, seed {config.seed}.",
         "",
         "## Training data",
         "",
         f"- {describe_inputs(run.form)}.",
-        f"- {facts['n_train']} training examples, {facts['n_validation']} validation examples to select the best "
-        f"of {facts['epochs']} epochs, and {n} calibration examples for the p-values.",
+        f"- {facts.n_train} training examples, {facts.n_validation} validation examples to select the best "
+        f"of {facts.epochs} epochs, and {n} calibration examples for the p-values.",
         f"- {len(run.class_names)} classes: {list_names(run.class_names)}.",
-        f"- Fingerprint of the data: `{facts['data_digest']}`.",
+        f"- Fingerprint of the data: `{facts.data_digest}`.",
         "",
         "## Numbers",
         "",
@@ -34,9 +32,9 @@ def model_card(run: Run) -> str:
         "",
         "| | |",
         "| --- | --- |",
-        f"| error | {decimal(held_out['error'], 2)} % |",
-        f"| cross-entropy | {decimal(held_out['nll_y'], 4)} nats |",
-        f"| Brier score | {decimal(held_out['brier'], 4)} |",
+        f"| error | {decimal(held_out.error, 2)} % |",
+        f"| cross-entropy | {decimal(held_out.nll_y, 4)} nats |",
+        f"| Brier score | {decimal(held_out.brier, 4)} |",
     ]
     lines += [] if bits is None else [f"| bits/dim (validation examples) | {decimal(bits, 3)} |"]
     return "\n".join([*lines, "", "## Limits", "", *limits(n, run.form)]) + "\n"

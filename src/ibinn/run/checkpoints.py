@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from ibinn.config import RunConfig, from_toml, to_toml
+from ibinn.run import RunError
 from ibinn.run.folder import read_tensors, write_tensors
-from ibinn.run.trained import RunError
 
 STATE = "checkpoint/state.safetensors"
 

@@ -21,17 +21,19 @@ from torch import Tensor
 
 from ibinn._system import choose_device, write_atomically
 from ibinn._types import Array
-from ibinn.config import RunConfig, from_dict, from_toml, to_toml
+from ibinn.config import ConfigError, RunConfig, from_dict, from_toml, to_toml
 from ibinn.data.inputs import InputForm
 from ibinn.data.preprocess import ImagePreprocess, Preprocess, TablePreprocess
+from ibinn.formats import parameter_to_json
 from ibinn.models.methods import build_model
 from ibinn.models.pipeline import Pipeline
 from ibinn.ood.scores import Reference
-from ibinn.run import CARD, CONFIG, HISTORY, MODEL
+from ibinn.run import CARD, CONFIG, FORMAT, MODEL, RunError, check_format
 from ibinn.run.card import model_card
-from ibinn.run.trained import Run, RunError
+from ibinn.run.facts import TrainingFacts
+from ibinn.run.settings import write_config
+from ibinn.run.trained import Run
 
-FORMAT = 2  # of the run folder
 CHECKSUM_BYTES = 32
 NO_CHECKSUM = "0" * 2 * CHECKSUM_BYTES  # stands in the place of the checksum while it is computed
 
@@ -68,8 +70,8 @@ def save_run(folder: Path, run: Run) -> None:
         "has_named_columns": run.has_named_columns,
         "h": reference.h,
         "shell": reference.shell,
-        "facts": run.facts,
-        "parameters": {name: json_value(value) for name, value in run.parameters.items()},
+        "facts": dataclasses.asdict(run.facts),
+        "parameters": {name: parameter_to_json(value) for name, value in run.parameters.items()},
     }
     write_tensors(folder / MODEL, tensors | reference_tensors(reference), about)
 
@@ -116,16 +118,18 @@ def load_run(folder: Path, device: str = "cpu") -> Run:
         names = about["feature_names"]
         pipeline = rebuild(config, about, with_prefix("pipeline", tensors))
         run = Run(
-            config,
-            pipeline,
-            form,
-            np.array(about["classes"], dtype=about["classes_dtype"]),
-            stored_reference(tensors, about, pipeline.preprocess.n_dims),
-            about["facts"],
-            None if names is None else tuple(names),
-            about["has_named_columns"],
-            about["parameters"],
+            config=config,
+            pipeline=pipeline,
+            form=form,
+            classes=np.array(about["classes"], dtype=about["classes_dtype"]),
+            reference=stored_reference(tensors, about, pipeline.preprocess.n_dims),
+            facts=from_dict(TrainingFacts, about["facts"], f"the training facts in {path}"),
+            feature_names=None if names is None else tuple(names),
+            has_named_columns=about["has_named_columns"],
+            parameters=about["parameters"],
         )
+    except ConfigError as error:
+        raise RunError(f"{error}; train the model again") from error
     except (KeyError, TypeError, RuntimeError) as error:
         raise RunError(f"{path} does not fit this version of ibinn; train the model again") from error
     run.pipeline.to(choose_device(device, form.is_images))
@@ -147,15 +151,6 @@ def check_saveable(classes: Array) -> None:
         raise RunError(f"classes of type {classes.dtype} cannot be saved; use numbers or texts as labels")
 
 
-def json_value(value: Any) -> Any:
-    """A parameter as JSON; None if JSON has no such value, as for a random number generator."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, list | tuple):
-        return [json_value(v) for v in value]
-    return value if isinstance(value, str | int | float | bool) else None
-
-
 # --- its parts ---------------------------------------------------------------------------------------
 
 
@@ -171,13 +166,13 @@ def stored_reference(tensors: Mapping[str, Tensor], about: dict[str, Any], n_dim
     """The reference that `reference_tensors` took apart."""
     arrays = {name: value.numpy() for name, value in tensors.items()}
     return Reference(
-        n_dims,
-        about["h"],
-        about["shell"],
-        with_prefix("parts", arrays),
-        with_prefix("calibration", arrays),
-        arrays["calibration_class"],
-        arrays["label_scores"],
+        n_dims=n_dims,
+        h=about["h"],
+        shell=about["shell"],
+        parts=with_prefix("parts", arrays),
+        calibration=with_prefix("calibration", arrays),
+        calibration_class=arrays["calibration_class"],
+        label_scores=arrays["label_scores"],
     )
 
 
@@ -222,22 +217,6 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 # --- files -------------------------------------------------------------------------------------------
 
 
-def write_config(folder: Path, config: RunConfig) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / CONFIG, to_toml(config))
-
-
-def read_config(path: Path) -> RunConfig:
-    """Read a config.toml; RunError if it is of another format."""
-    config = from_toml(RunConfig, path.read_text(encoding="utf-8"), str(path))
-    check_format(path, config.format)
-    return config
-
-
-def write_history(folder: Path, history: list[dict[str, Any]]) -> None:
-    write_atomically(folder / HISTORY, "".join(json.dumps(line) + "\n" for line in history))
-
-
 def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """Write a safetensors file with `about` as JSON in its metadata, and a checksum of the whole file."""
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
@@ -270,10 +249,3 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def checksum_of(content: bytes) -> bytes:
     """Hexadecimal BLAKE2b of a file whose own checksum is blank."""
     return hashlib.blake2b(content, digest_size=CHECKSUM_BYTES).hexdigest().encode()
-
-
-def check_format(path: Path, found: int) -> None:
-    if found != FORMAT:
-        raise RunError(
-            f"{path} has format {found} but this version of ibinn reads format {FORMAT}; train the model again"
-        )

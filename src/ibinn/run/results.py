@@ -14,8 +14,7 @@ from typing import Any
 from ibinn._system import write_atomically
 from ibinn.config import ConfigError, Method, Size, from_dict
 from ibinn.metrics.calibration import MIN_COUNT
-from ibinn.run import RESULTS
-from ibinn.run.trained import RunError
+from ibinn.run import RESULTS, RunError
 
 Interval = tuple[float | None, float | None]
 
@@ -255,17 +254,6 @@ def read_results(folder: Path) -> Results:
     except ValueError as error:
         raise RunError(f"{path} is damaged; {again}") from error
     try:
-        return from_json(values, str(path))
+        return from_json(values, RESULTS)
     except ConfigError as error:
-        raise RunError(f"{path} is of another version; {again}") from error
-
-
-def finite_or_none(value: float | None) -> float | None:
-    """A number that JSON can hold: it has no NaN and no infinity.
-
-    Examples
-    --------
-    >>> finite_or_none(1.5), finite_or_none(math.nan), finite_or_none(None)
-    (1.5, None, None)
-    """
-    return float(value) if value is not None and math.isfinite(value) else None
+        raise RunError(f"{path} is of another version ({error}); {again}") from error

@@ -12,10 +12,7 @@ from ibinn.data.dataset import Dataset
 from ibinn.data.inputs import InputForm
 from ibinn.models.pipeline import Pipeline
 from ibinn.ood.scores import Reference
-
-
-class RunError(ValueError):
-    """A run folder cannot be read or written."""
+from ibinn.run.facts import TrainingFacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +33,7 @@ class Run:
         The labels as the user knows them. Their texts are `class_names`.
     reference : Reference
         Scores of the validation and calibration splits, which p-values are computed from.
-    facts : dict
+    facts : TrainingFacts
         Facts about the training, such as `n_train` and `epochs`.
     feature_names : tuple of str or None
         Names of a table's columns.
@@ -51,7 +48,7 @@ class Run:
     form: InputForm
     classes: Array
     reference: Reference
-    facts: dict[str, Any]
+    facts: TrainingFacts
     feature_names: tuple[str, ...] | None = None
     has_named_columns: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -63,12 +60,19 @@ class Run:
         config: RunConfig,
         pipeline: Pipeline,
         reference: Reference,
-        facts: dict[str, Any],
+        facts: TrainingFacts,
     ) -> Self:
         """A run whose inputs have the form of the data set, and whose classes are texts."""
-        classes, names = np.array(dataset.class_names), dataset.feature_names
-        form = pipeline.preprocess.form
-        return cls(config, pipeline, form, classes, reference, facts, names, names is not None)
+        return cls(
+            config=config,
+            pipeline=pipeline,
+            form=pipeline.preprocess.form,
+            classes=np.array(dataset.class_names),
+            reference=reference,
+            facts=facts,
+            feature_names=dataset.feature_names,
+            has_named_columns=dataset.feature_names is not None,
+        )
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:

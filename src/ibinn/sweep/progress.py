@@ -12,11 +12,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ibinn.config import parse_toml
 from ibinn.formats import clock
-from ibinn.run import CONFIG, HISTORY
+from ibinn.run import CONFIG, HISTORY, RunError
 from ibinn.run.results import Results, read_results
-from ibinn.run.trained import RunError
+from ibinn.run.settings import read_config
 from ibinn.sweep.local import Stop, SweepObserver
 from ibinn.sweep.plan import PlannedRun
 from ibinn.sweep.remaining import Outcome, State, Workspace, state_of
@@ -199,10 +198,9 @@ def epoch_text(folder: Path) -> str:
     """3/40, from the run's files; empty before its first epoch has ended."""
     try:
         done = (folder / HISTORY).read_text(encoding="utf-8").count("\n")
-        epochs = parse_toml((folder / CONFIG).read_text(encoding="utf-8"), CONFIG)["recipe"]["epochs"]
-    except (OSError, ValueError, KeyError):
+        return f"{done}/{read_config(folder / CONFIG).recipe.epochs}"
+    except (OSError, ValueError):
         return ""
-    return f"{done}/{epochs}"
 
 
 def time_left(rows: Sequence[RunRow], n_workers: int, now: float) -> float | None:

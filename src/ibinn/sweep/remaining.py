@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
 from ibinn._system import lock
-from ibinn.config import ConfigError, parse_toml
+from ibinn.config import ConfigError
 from ibinn.run import CONFIG, MODEL, RESULTS
+from ibinn.run.settings import read_config
 from ibinn.sweep.plan import PlannedRun
 
 State = Literal["waiting", "running", "elsewhere", "done", "failed", "stopped"]
@@ -80,15 +82,18 @@ def open_locked(path: Path, is_shared: bool = False) -> BinaryIO | None:
 
 
 def outcome_of_done(run: PlannedRun, workspace: Workspace) -> Outcome:
-    """done, or failed if the run in the folder was made with other settings."""
-    config = parse_toml((workspace.folder(run) / CONFIG).read_text(encoding="utf-8"), CONFIG)
+    """done, or failed if the run in the folder was made with other settings, or if they cannot be read."""
+    way_out = f"use another --out, or delete {run.folder}"
+    try:
+        config = read_config(workspace.folder(run) / CONFIG)
+    except (OSError, ValueError) as error:
+        return Outcome("failed", why=f"{error}; {way_out}")
     for path, here in run.settings:
-        section, _, key = path.rpartition(".")
-        there = (config[section] if section else config).get(key)
-        if there != (list(here) if isinstance(here, tuple) else here):
+        there = attrgetter(path)(config)
+        if there != here:
+            different = f"{path} is {there} there, {here} here"
             return Outcome(
                 "failed",
-                why=f"its folder holds a finished run with other settings ({key} is {there} there, {here} here); "
-                f"use another --out, or delete {run.folder}",
+                why=f"its folder holds a finished run with other settings ({different}); {way_out}",
             )
     return Outcome("done")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,30 +15,18 @@ from ibinn.data.batches import Batches, Source
 from ibinn.data.dataset import Dataset, data_digest
 from ibinn.data.preprocess import ImagePreprocess, Preprocess, TablePreprocess
 from ibinn.data.splits import Splits
+from ibinn.formats import finite_or_none
 from ibinn.models.architectures import n_halvings
 from ibinn.models.classifier import evaluation_mode
 from ibinn.models.methods import Batch, Classifier, Objective, build_model
 from ibinn.models.pipeline import Pipeline, chunks
+from ibinn.run.facts import Validation
 from ibinn.run.folder import default_dtype
-from ibinn.run.results import finite_or_none
 from ibinn.training.distributed import SINGLE_PROCESS, Team
 from ibinn.training.options import TrainingOptions
 from ibinn.training.whitening import start_from_lda
 
 LARGEST_INPUT = 2**16  # values per input: the dense part of the network and the means grow with them
-
-
-class Validation(NamedTuple):
-    """Means over the validation split. The error is in percent; bits_per_dim is None without a density."""
-
-    loss: float
-    loss_x: float
-    loss_y: float
-    error: float
-    bits_per_dim: float | None
-
-    def to_json(self) -> dict[str, float | None]:
-        return {name: finite_or_none(value) for name, value in self._asdict().items()}
 
 
 class TrainingData:
@@ -91,7 +79,13 @@ class TrainingData:
                 n += len(rows)
         *sums, n_all = team.sum([*totals, n])
         loss, loss_x, loss_y, wrong = (total / n_all for total in sums)
-        return Validation(loss, loss_x, loss_y, 100 * wrong, self.bits_per_dim(model, loss_x))
+        return Validation(
+            loss=finite_or_none(loss),
+            loss_x=finite_or_none(loss_x),
+            loss_y=finite_or_none(loss_y),
+            error=100 * wrong,
+            bits_per_dim=finite_or_none(self.bits_per_dim(model, loss_x)),
+        )
 
     def bits_per_dim(self, model: Classifier, loss_x: float) -> float | None:
         if not model.has_density:

@@ -13,7 +13,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,10 +22,10 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from ibinn._types import Rows
 from ibinn.data.batches import Shard
 from ibinn.flows.fast.batch_norm import set_group
+from ibinn.formats import finite_or_none
 from ibinn.models.methods import Batch, Classifier, Losses
 from ibinn.run.checkpoints import save_state
-from ibinn.run.folder import write_history
-from ibinn.run.results import finite_or_none
+from ibinn.run.facts import EpochLine, write_history
 from ibinn.training.data import TrainingData
 from ibinn.training.distributed import detect_lost_process
 from ibinn.training.options import TrainingOptions
@@ -69,7 +68,7 @@ class Position:
     best_loss: float = math.inf
     best_epoch: int = 0
     seconds: float = 0.0
-    history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    history: tuple[EpochLine, ...] = ()
 
 
 class Loop:
@@ -154,7 +153,7 @@ class Loop:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
                 losses: Losses = self.shared(*batch)
             # The mean over the whole batch: gradients of micro-batches are added, those of processes averaged.
-            (losses.loss.sum() * (self.team.n / self.batches.batch_size)).backward()  # type: ignore[no-untyped-call]
+            (losses.loss.sum() * (self.team.n / self.batches.batch_size)).backward()
         return losses
 
     def learning_rate(self) -> float:
@@ -202,7 +201,7 @@ class Loop:
         decay = min(self.recipe.ema, (1 + number) / (10 + number))
         theirs = [*self.average.parameters(), *floating_buffers(self.average)]
         mine = [*self.parameters, *floating_buffers(self.objective.model)]
-        get_ema_multi_avg_fn(decay)(theirs, mine, 0)  # type: ignore[no-untyped-call]
+        get_ema_multi_avg_fn(decay)(theirs, mine, 0)
 
     def count(self, mine: Tensor) -> None:
         """Add the losses of this process to the sums of all processes."""
@@ -218,7 +217,7 @@ class Loop:
         # Without sync_batch_norm, each process has statistics of its own.
         self.team.broadcast([*floating_buffers(self.objective.model), *floating_buffers(self.average)])
         validation = self.data.validate(self.average, self.team)
-        if not math.isfinite(validation.loss):
+        if validation.loss is None:
             raise Diverging
         self.good = snapshot(self.average)
         if validation.loss < position.best_loss:
@@ -226,16 +225,16 @@ class Loop:
             self.best = self.good
         self.tick()
         n = position.n_good or math.nan
-        line = {
-            "epoch": position.epoch + 1,
-            "loss_x": finite_or_none(position.sum_x / n),
-            "loss_y": finite_or_none(position.sum_y / n),
-            "validation": validation.to_json(),
-            "learning_rate": self.learning_rate(),
-            "skipped": position.n_skipped,
-            "seconds": round(position.seconds, 3),
-        }
-        position.history.append(line)
+        line = EpochLine(
+            epoch=position.epoch + 1,
+            loss_x=finite_or_none(position.sum_x / n),
+            loss_y=finite_or_none(position.sum_y / n),
+            validation=validation,
+            learning_rate=self.learning_rate(),
+            skipped=position.n_skipped,
+            seconds=round(position.seconds, 3),
+        )
+        position.history += (line,)
         position.epoch, position.batch = position.epoch + 1, 0
         position.sum_x = position.sum_y = 0.0
         position.n_good = 0

@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from ibinn.formats import clock
+from ibinn.run.facts import EpochLine, Validation
 
 if TYPE_CHECKING:
     from ibinn.training.loop import Position
@@ -21,12 +23,12 @@ class TrainingObserver:
 
     Attributes
     ----------
-    history : list of dict
+    history : list of EpochLine
         The numbers of each epoch that has ended since the training started or resumed.
     """
 
     def __init__(self) -> None:
-        self.history: list[dict[str, Any]] = []
+        self.history: list[EpochLine] = []
 
     def begin(self, n_epochs: int, n_batches: int, batch_size: int) -> None:
         """Training begins, with n_batches steps per epoch."""
@@ -34,7 +36,7 @@ class TrainingObserver:
     def step(self, position: "Position") -> None:
         """A step has ended."""
 
-    def epoch(self, line: dict[str, Any]) -> None:
+    def epoch(self, line: EpochLine) -> None:
         """An epoch has ended."""
         self.history.append(line)
 
@@ -95,16 +97,16 @@ class ConsoleObserver(TrainingObserver):
         else:
             self.print(f"{place}  {text}")
 
-    def epoch(self, line: dict[str, Any]) -> None:
+    def epoch(self, line: EpochLine) -> None:
         super().epoch(line)
         parts = [
-            f"epoch {line['epoch']}/{self.n_epochs}",
-            losses_text(line["loss_x"], line["loss_y"]),
-            validation_text(line["validation"]),
+            f"epoch {line.epoch}/{self.n_epochs}",
+            losses_text(line.loss_x, line.loss_y),
+            validation_text(line.validation),
             self.speed(),
         ]
-        if line["skipped"]:
-            parts.append(f"{line['skipped']} steps skipped")
+        if line.skipped:
+            parts.append(f"{line.skipped} steps skipped")
         self.shown = time.monotonic()
         self.print("  ".join(parts))
         if self.tensorboard:
@@ -142,14 +144,14 @@ class TensorBoardWriter:
         self.folder, self.kind = folder / "tensorboard", SummaryWriter
         self.writer: Any = None
 
-    def add(self, line: dict[str, Any]) -> None:
+    def add(self, line: EpochLine) -> None:
         if self.writer is None:  # not before training has begun: it writes a file at once
             self.writer = self.kind(str(self.folder))
-        numbers = {f"train/{k}": line[k] for k in ("loss_x", "loss_y", "learning_rate")}
-        numbers |= {f"validation/{k}": v for k, v in line["validation"].items()}
+        numbers = {f"train/{name}": getattr(line, name) for name in ("loss_x", "loss_y", "learning_rate")}
+        numbers |= {f"validation/{name}": value for name, value in asdict(line.validation).items()}
         for name, value in numbers.items():
             if value is not None:
-                self.writer.add_scalar(name, value, line["epoch"])
+                self.writer.add_scalar(name, value, line.epoch)
         self.writer.flush()
 
 
@@ -158,9 +160,8 @@ def losses_text(loss_x: float | None, loss_y: float | None) -> str:
     return "  ".join(f"{name} {v:.4f}" for name, v in named.items() if v is not None and v == v)
 
 
-def validation_text(validation: dict[str, Any]) -> str:
+def validation_text(validation: Validation) -> str:
     """The error, and bits/dim for a model with a density of images."""
-    bits = validation["bits_per_dim"]
-    return f"validation: error {validation['error']:.2f} %" + (
-        "" if bits is None else f", {bits:.3f} bits/dim"
-    )
+    bits = validation.bits_per_dim
+    text = f"validation: error {validation.error:.2f} %"
+    return text if bits is None else f"{text}, {bits:.3f} bits/dim"

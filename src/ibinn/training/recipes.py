@@ -7,12 +7,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from ibinn.config import ConfigError, Network, Recipe, RunConfig, Size, has_ramp, key_hint, parse_value
+from ibinn.config import (
+    ConfigError,
+    Method,
+    Network,
+    Precision,
+    Priors,
+    Recipe,
+    RunConfig,
+    Size,
+    has_ramp,
+    key_hint,
+    parse_value,
+)
 from ibinn.data.augment import PAPER_AUGMENTATION
 from ibinn.data.dataset import Dataset
 from ibinn.mixture import GaussianMixture
 from ibinn.models.architectures import LARGEST_ROTATION, PAPER_NETWORK
-from ibinn.run.folder import FORMAT
+from ibinn.run import FORMAT
 
 SMALL = Network(
     blocks=(8, 8),
@@ -81,7 +93,18 @@ def default_size(dataset: Dataset) -> Size:
     return "small" if dataset.shape[2] == 1 else "base"
 
 
-def configure(dataset: Dataset, n_train: int, size: Size | None = None, **settings: Any) -> RunConfig:
+def configure(
+    dataset: Dataset,
+    n_train: int,
+    size: Size | None = None,
+    *,
+    method: Method,
+    gamma: float,
+    seed: int,
+    priors: Priors | tuple[float, ...],
+    precision: Precision,
+    target: str | None = None,
+) -> RunConfig:
     """Choose the configuration for a data set: the network and recipe of a size, adapted to the data.
 
     Small data sets get more epochs and smaller batches. Tables get a network of dense blocks. The ramp of gamma
@@ -95,8 +118,18 @@ def configure(dataset: Dataset, n_train: int, size: Size | None = None, **settin
         Number of training examples.
     size : {"tiny", "small", "base", "paper"}, optional
         Size of the network. By default, ``default_size(dataset)``.
-    **settings
-        The other fields of `RunConfig`: method, gamma, seed, priors, precision and, for tables, target.
+    method : str
+        "ibinn", or a method that the paper compares it with.
+    gamma : float
+        Weight of classification against density.
+    seed : int
+        Seed of the split, the initial weights and the training.
+    priors : {"data", "uniform", "learned"} or tuple of float
+        Class weights p(y).
+    precision : {"float32", "bf16"}
+        Number format of the network's layers during training.
+    target : str, optional
+        Column of a table that holds the classes.
 
     Returns
     -------
@@ -124,7 +157,7 @@ def configure(dataset: Dataset, n_train: int, size: Size | None = None, **settin
         network = replace(network, blocks=(), widths=(), dropouts=(), dense_blocks=8)
         few = dataset.shape[0] <= LARGEST_ROTATION
         recipe = replace(recipe, flip=False, crop=0, normalise="whiten" if few else "standard")
-    if not dataset.is_images or not has_ramp(settings["method"], settings["gamma"]):
+    if not dataset.is_images or not has_ramp(method, gamma):
         recipe = replace(recipe, gamma_ramp=0.0)
     batch_size = max(2, min(recipe.batch_size, n_train // 8))
     if size != "paper":
@@ -132,7 +165,17 @@ def configure(dataset: Dataset, n_train: int, size: Size | None = None, **settin
         recipe = replace(recipe, epochs=epochs, patience=max(recipe.patience, epochs // 4))
     recipe = replace(recipe, batch_size=batch_size)
     return RunConfig(
-        format=FORMAT, data=dataset.name, size=size, network=network, recipe=recipe, **settings
+        format=FORMAT,
+        data=dataset.name,
+        method=method,
+        gamma=gamma,
+        size=size,
+        seed=seed,
+        priors=priors,
+        precision=precision,
+        network=network,
+        recipe=recipe,
+        target=target,
     )
 
 

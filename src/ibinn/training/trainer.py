@@ -6,23 +6,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ibinn._system import lock
-from ibinn._types import Floats
-from ibinn.config import ConfigError, RunConfig, to_toml
+from ibinn._types import Floats, Labels
+from ibinn.config import ConfigError, RunConfig, from_dict, to_toml
 from ibinn.data.dataset import Dataset
 from ibinn.data.splits import Splits
 from ibinn.flows.base import Chain
+from ibinn.formats import finite_or_none
 from ibinn.metrics.classification import brier, log_loss, wrong
 from ibinn.ood.scores import fit_reference, observe
-from ibinn.run import CONFIG, MODEL
+from ibinn.run import CONFIG, MODEL, RunError
 from ibinn.run.checkpoints import drop_state, load_state
-from ibinn.run.folder import load_run, read_config, save_run, write_config
-from ibinn.run.results import finite_or_none
-from ibinn.run.trained import Run, RunError
+from ibinn.run.facts import HeldOut, TrainingFacts
+from ibinn.run.folder import load_run, save_run
+from ibinn.run.settings import read_config, write_config
+from ibinn.run.trained import Run
 from ibinn.training.data import TrainingData, build_pipeline, class_shares
 from ibinn.training.loop import Loop, Position
 from ibinn.training.options import TrainingOptions
@@ -123,35 +123,39 @@ def finish(loop: Loop) -> Run:
     reference = fit_reference(observe(pipeline, x[splits.validation]), held_out, data.n_dims, y)
     if pipeline.model.has_density and reference.h is None:  # at gamma = inf nothing bounds z
         loop.observer.warn("some densities are not finite, so no p-value of this model uses a density")
-    facts = training_facts(loop) | {"held_out": held_out_numbers(held_out.log_q_y, y)}
+    facts = training_facts(loop, held_out_numbers(held_out.log_q_y, y))
     return Run.trained_on(dataset, data.config, pipeline, reference, facts)
 
 
-def training_facts(loop: Loop) -> dict[str, Any]:
+def training_facts(loop: Loop, held_out: HeldOut) -> TrainingFacts:
     data, position = loop.data, loop.position
     validation = data.validate(data.pipeline.model)
     guessing = 100 * (1 - class_shares(data.dataset, data.splits.validation).max())
     learns_classes = loop.objective.gamma > 0
-    return {
-        "data_digest": data.digest,
-        "n_parameters": n_parameters(data.pipeline),
-        "n_train": len(data.splits.train),
-        "n_validation": len(data.splits.validation),
-        "n_calibration": len(data.splits.calibration),
-        "train_seconds": round(position.seconds, 1),
-        "epochs": position.epoch,
-        "best_epoch": position.best_epoch,
-        "n_skipped": position.n_skipped,
-        "n_go_backs": position.n_go_backs,
-        "validation": validation.to_json(),
-        "converged": bool(not learns_classes or validation.error < 0.9 * guessing),
-    }
+    return TrainingFacts(
+        data_digest=data.digest,
+        n_parameters=n_parameters(data.pipeline),
+        n_train=len(data.splits.train),
+        n_validation=len(data.splits.validation),
+        n_calibration=len(data.splits.calibration),
+        train_seconds=round(position.seconds, 1),
+        epochs=position.epoch,
+        best_epoch=position.best_epoch,
+        n_skipped=position.n_skipped,
+        n_go_backs=position.n_go_backs,
+        validation=validation,
+        converged=bool(not learns_classes or validation.error < 0.9 * guessing),
+        held_out=held_out,
+    )
 
 
-def held_out_numbers(log_q_y: Floats, y: NDArray[np.int64]) -> dict[str, float | None]:
-    """Error in percent, cross-entropy in nats and Brier score."""
-    numbers = {"error": 100 * wrong(log_q_y, y), "nll_y": log_loss(log_q_y, y), "brier": brier(log_q_y, y)}
-    return {name: finite_or_none(float(values.mean())) for name, values in numbers.items()}
+def held_out_numbers(log_q_y: Floats, y: Labels) -> HeldOut:
+    """The numbers of a model on its calibration split."""
+    return HeldOut(
+        error=finite_or_none((100 * wrong(log_q_y, y)).mean()),
+        nll_y=finite_or_none(log_loss(log_q_y, y).mean()),
+        brier=finite_or_none(brier(log_q_y, y).mean()),
+    )
 
 
 def n_parameters(model: nn.Module) -> int:
@@ -232,8 +236,9 @@ def resume(loop: Loop) -> None:
     if position is None:
         return
     try:
-        loop.load_state(team.named_tensors(tensors), Position(**position))
-    except (RuntimeError, KeyError, TypeError) as error:
+        where = f"the checkpoint in {folder}"
+        loop.load_state(team.named_tensors(tensors), from_dict(Position, position, where))
+    except (ConfigError, RuntimeError, KeyError, TypeError) as error:
         raise RunError(
             f"the checkpoint in {folder} does not fit this version of ibinn; delete {folder}/checkpoint to "
             f"start again, or use the version that wrote it"

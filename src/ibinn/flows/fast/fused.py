@@ -27,7 +27,7 @@ def is_cheap(x: Tensor) -> bool:
 def run(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     """function.apply, or only its forward if no gradients are needed."""
     if torch.is_grad_enabled():
-        return function.apply(*arguments)  # type: ignore[no-untyped-call]
+        return function.apply(*arguments)
     return function.forward(*arguments)
 
 
