@@ -63,16 +63,16 @@ def test_every_method_trains_and_loads_back_with_the_same_predictions(
     for name in TENSORS:
         assert np.array_equal(getattr(before, name), getattr(outputs, name))
     error = 100 * (outputs.log_q_y.argmax(1) != y).mean()
-    told = run.facts["validation"]
-    assert error == pytest.approx(told["error"], abs=1e-9)
+    validation = run.facts["validation"]
+    assert error == pytest.approx(validation["error"], abs=1e-9)
     assert error < 80
     assert json.loads((folder / "history.jsonl").read_text().splitlines()[-1])["epoch"] == 3
     if outputs.log_q_x is None:
-        assert run.reference.h is told["bits_per_dim"] is None
+        assert run.reference.h is validation["bits_per_dim"] is None
         assert {*run.reference.calibration} == {"entropy", "max_softmax", "energy"}
     else:
         bits = -outputs.log_q_x.mean() / 64 / np.log(2)
-        assert bits == pytest.approx(told["bits_per_dim"], rel=1e-5)
+        assert bits == pytest.approx(validation["bits_per_dim"], rel=1e-5)
         assert len(run.reference.calibration["typicality"]) == len(splits.calibration)
 
 
@@ -194,14 +194,14 @@ def test_a_finished_run_is_not_trained_again(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("method", "gamma", "told"),
+    ("method", "gamma", "expected"),
     [("ibinn", "inf", "inf"), ("class-nll", "3", 1 / 64), ("resnet", "3", None), ("vib", "3", 3.0)],
 )
-def test_results_tell_the_gamma_of_the_loss_in_plain_json(method, gamma, told, tmp_path):
+def test_results_tell_the_gamma_of_the_loss_in_plain_json(method, gamma, expected, tmp_path):
     train("digits", "--method", method, "--gamma", gamma, "--out", tmp_path / "run")
     main(["evaluate", str(tmp_path / "run")])
     text = (tmp_path / "run" / "results.json").read_text()
-    assert json.loads(text, parse_constant=pytest.fail)["gamma"] == told
+    assert json.loads(text, parse_constant=pytest.fail)["gamma"] == expected
 
 
 def test_evaluate_agrees_with_the_model_by_hand(tmp_path, capsys):
