@@ -7,11 +7,17 @@ import re
 import subprocess
 import sys
 import time
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from ibinn.cli import COMMANDS, main, terminal
+from ibinn.cli.evaluate import OOD
+from ibinn.cli.report import Score
+from ibinn.ood.scores import SCORES
+from ibinn.ood.sets import OOD_FILES, OOD_SETS
+from ibinn.report.text import SCORE_MEANINGS
 
 pytestmark = pytest.mark.usefixtures("own_places")
 
@@ -180,3 +186,13 @@ def test_help_imports_nothing_heavy(words):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_scores_of_ibinn_report_are_all_scores():
+    """test_ood_features.py checks the names of those on features."""
+    assert {*get_args(Score)} == {*SCORE_MEANINGS} == {*SCORES, "mahalanobis", "knn"}
+
+
+def test_the_help_of_ood_names_every_ood_set():
+    names = OOD.removeprefix("OoD sets: ").partition(", or any")[0].replace("for tables ", "")
+    assert {*names.split(", ")} == {*OOD_SETS, *OOD_FILES, "permuted"}

@@ -164,15 +164,15 @@ def test_parts_of_a_batch_add_up(name, constant_memory, tmp_path):
         assert_close(parts[key], value, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize(("options", "said"), [
+@pytest.mark.parametrize(("options", "message"), [
     (["--accumulate", "0"], "accumulate is 0 but must be 1 or more"),
     (["--accumulate", "9", "--set", "recipe.batch_size=8"], "a batch of 8 cannot be split into 9 parts"),
 ])  # fmt: skip
-def test_too_many_parts_are_refused(options, said, tmp_path, capsys):
+def test_too_many_parts_are_refused(options, message, tmp_path, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["train", "digits", "--device", "cpu", "--out", str(tmp_path / "run"), *options])
     assert caught.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -236,18 +236,18 @@ def test_a_killed_process_ends_the_run_and_another_number_goes_on(training, tmp_
     first = training.start(2)
     training.wait_for_checkpoint(first)
     first.send_signal(signal.SIGTERM)  # to torchrun, which hands it on
-    said = first.communicate(timeout=60)[1]
-    assert said.count("ibinn: stopped by SIGTERM; saved in") == 1
+    message = first.communicate(timeout=60)[1]
+    assert message.count("ibinn: stopped by SIGTERM; saved in") == 1
     assert not (training.folder / "model.safetensors").exists()
 
     saved = training.state.stat().st_mtime_ns
     second = training.start(2)
     training.wait_for_checkpoint(second, later_than=saved)
     os.kill(worker(second, rank=1), signal.SIGKILL)
-    said = second.communicate(timeout=60)[1]
+    message = second.communicate(timeout=60)[1]
     assert second.returncode != 0
-    assert "note: resuming in epoch" in said
-    assert "ibinn: another process of this training has ended or does not respond" in said
+    assert "note: resuming in epoch" in message
+    assert "ibinn: another process of this training has ended or does not respond" in message
     assert not (training.folder / "model.safetensors").exists()
 
     training.finish_alone(training.folder)
@@ -259,7 +259,7 @@ def test_a_killed_process_ends_the_run_and_another_number_goes_on(training, tmp_
 
 def test_a_mistake_is_told_once_and_nothing_but_training_is_shared(tmp_path):
     launcher = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "-m", "ibinn.cli"]
-    for arguments, said in (
+    for arguments, message in (
         (["train", "digits", "--device", "cpu", "--out", str(HERE)], f"ibinn: {HERE} is not a run folder"),
         (["evaluate", str(tmp_path)], "only ibinn train"),
     ):
@@ -267,7 +267,7 @@ def test_a_mistake_is_told_once_and_nothing_but_training_is_shared(tmp_path):
             [*launcher, *arguments], env=environment(), capture_output=True, text=True, check=False
         )
         assert done.returncode != 0
-        assert said in done.stderr
+        assert message in done.stderr
         assert done.stderr.count("run folder") <= 1
 
 
@@ -314,14 +314,14 @@ def test_two_hosts_train_together(two_hosts, training, tmp_path):
     training.wait_for_checkpoint(both[0])
     both[1].kill()  # torchrun of the second host; its worker is an orphan, and goes with the next line
     subprocess.run(["pkill", "-KILL", "-f", str(tmp_path / "other disk")], check=False)
-    said = [process.communicate(timeout=60)[1] for process in both]
+    message = [process.communicate(timeout=60)[1] for process in both]
     assert both[0].returncode != 0
-    assert "another process of this training has ended or does not respond" in said[0]
+    assert "another process of this training has ended or does not respond" in message[0]
 
     both = start()
-    said = [process.communicate(timeout=300)[1] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    assert "note: resuming in epoch" in said[0]
+    message = [process.communicate(timeout=300)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], message
+    assert "note: resuming in epoch" in message[0]
     assert not (tmp_path / "other disk").exists()
     training.finish_alone(tmp_path / "alone")
     for key, value in parameters(tmp_path / "alone").items():

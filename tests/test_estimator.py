@@ -147,12 +147,12 @@ def test_densities_are_in_the_units_of_the_caller(digit_arrays):
     assert_allclose(
         fine.score_samples(x[:5] / 16) - coarse.score_samples(x[:5]), 64 * np.log(16), rtol=1e-6
     )
-    told = fine.explain(x[0] / 16)
-    assert told.log_q_x == pytest.approx(fine.score_samples(x[:1] / 16)[0], rel=1e-6)
+    explanation = fine.explain(x[0] / 16)
+    assert explanation.log_q_x == pytest.approx(fine.score_samples(x[:1] / 16)[0], rel=1e-6)
     log_w = fine.run_.pipeline.model.mixture.log_w.detach().numpy()
     assert np.logaddexp.reduce(
-        [log_w[k] + v for k, v in enumerate(told.log_likelihoods.values())]
-    ) == pytest.approx(told.log_q_x, rel=1e-5)
+        [log_w[k] + v for k, v in enumerate(explanation.log_likelihoods.values())]
+    ) == pytest.approx(explanation.log_q_x, rel=1e-5)
 
 
 def test_densities_of_rows_integrate_to_one():
@@ -282,8 +282,8 @@ def test_samples_are_like_their_class(iris, on_iris):
         on_iris.sample(2, 7)
     with pytest.raises(ValueError, match="y has shape"):
         on_iris.sample(y=[0, 1])
-    told = on_iris.explain(x[0])
-    first, second = sorted(told.posterior, key=lambda name: -told.posterior[name])[:2]
+    explanation = on_iris.explain(x[0])
+    first, second = sorted(explanation.posterior, key=lambda name: -explanation.posterior[name])[:2]
     assert on_iris.evidence(x[0], first, second).values.shape == (4,)  # names of integer classes will do
     with pytest.raises(ValueError, match="takes one input"):
         on_iris.explain(x[:2])

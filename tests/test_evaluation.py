@@ -162,7 +162,7 @@ def test_cross_information_of_gaussian_noise(tmp_path):
     data, sigma = cifar_like(), 0.05
     run = trained(tmp_path / "run", data, epochs=1, noise="gaussian", sigma=sigma, normalise="standard")
     results, _ = evaluate(run, data)
-    told = results.information.ci_xz
+    ci_xz = results.information.ci_xz
     x = run.pipeline.preprocess.to_units(read_test(run, data).x)
     values = []
     for seed in range(20):
@@ -171,8 +171,8 @@ def test_cross_information_of_gaussian_noise(tmp_path):
         values.append(-(run.pipeline.model.log_q_x(v) + log_det).mean().item())
     h_noise = 192 * (math.log(sigma) + 0.5 * math.log(2 * math.pi * math.e))
     spread = np.std(values)
-    assert told == pytest.approx(np.mean(values) - h_noise, abs=5 * spread)
-    assert told == pytest.approx(192 * results.loss_x - h_noise)
+    assert ci_xz == pytest.approx(np.mean(values) - h_noise, abs=5 * spread)
+    assert ci_xz == pytest.approx(192 * results.loss_x - h_noise)
     assert results.n_draws == 1
 
 
@@ -271,35 +271,38 @@ def test_every_number_of_a_set_by_hand(run, evaluated):
         held, inside = run.reference.calibration[score], arrays[f"scores/{score}"]
         p_inside = np.array([(1 + (held >= s).sum()) / (1 + len(held)) for s in inside])
         assert results.false_alarm_rate[score] == pytest.approx(100 * (p_inside <= 0.05).mean())
-        for name, told in results.ood.items():
+        for name, ood in results.ood.items():
             outside = np.sort(arrays[f"scores/{name}/{score}"])
             threshold = outside[::-1][math.ceil(0.95 * len(outside)) - 1]
-            assert told.fpr95[score] == pytest.approx(100 * (inside >= threshold).mean())
-    for name, told in results.ood.items():
+            assert ood.fpr95[score] == pytest.approx(100 * (inside >= threshold).mean())
+    for name, ood in results.ood.items():
         p = np.r_[
             p_inside, [(1 + (held >= s).sum()) / (1 + len(held)) for s in arrays[f"scores/{name}/combined"]]
         ]
         flags = stats.false_discovery_control(p) <= 0.1 + 1e-12
-        assert told.bh.found == pytest.approx(100 * flags[len(inside) :].mean())
+        assert ood.bh.found == pytest.approx(100 * flags[len(inside) :].mean())
         if flags.any():
-            assert told.bh.false == pytest.approx(100 * flags[: len(inside)].sum() / flags.sum())
+            assert ood.bh.false == pytest.approx(100 * flags[: len(inside)].sum() / flags.sum())
 
 
 def test_calibration_figures_are_those_of_the_metrics(run, evaluated):
-    told = evaluated[0].calibration
+    calibration = evaluated[0].calibration
     test = read_test(run, DIGITS)
     p = np.exp(run.pipeline.compute_output(test.x).log_q_y)
     n, n_true = pairs_per_bin(p).sum(0), true_per_bin(p, test.y).sum(0)
     ece, mce, ice, geo_mean = calibration_errors(n, n_true)
     assert_allclose(
-        [told.ece, told.mce, told.ice, told.geo_mean], 100 * np.array([ece, mce, ice, geo_mean])
+        [calibration.ece, calibration.mce, calibration.ice, calibration.geo_mean],
+        100 * np.array([ece, mce, ice, geo_mean]),
     )
     floor = calibration_floor(p)
-    assert told.floor["ece"].mean == pytest.approx(100 * floor.errors.ece.mean())
-    assert told.floor["top_label_ece"].p95 == pytest.approx(100 * np.quantile(floor.top_label_ece, 0.95))
-    assert [b.n for b in told.bins] == n.tolist()
-    assert told.n_left_out == sum(b.share is None for b in told.bins) == (n <= 20).sum()
-    for b, count, true in zip(told.bins, n, n_true, strict=True):
+    assert calibration.floor["ece"].mean == pytest.approx(100 * floor.errors.ece.mean())
+    assert calibration.floor["top_label_ece"].p95 == pytest.approx(
+        100 * np.quantile(floor.top_label_ece, 0.95)
+    )
+    assert [b.n for b in calibration.bins] == n.tolist()
+    assert calibration.n_left_out == sum(b.share is None for b in calibration.bins) == (n <= 20).sum()
+    for b, count, true in zip(calibration.bins, n, n_true, strict=True):
         if b.share is not None:
             assert b.share == pytest.approx(true / count)
             assert b.share_low <= b.share <= b.share_high

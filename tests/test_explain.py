@@ -16,8 +16,8 @@ from torch.distributions import MultivariateNormal
 from ibinn.inference import sentences
 from ibinn.inference.attribution import evidence_map
 from ibinn.inference.explain import explain
-from ibinn.inference.judge import histogram, judge
-from ibinn.ood.scores import observe
+from ibinn.inference.judge import calibration_rank, histogram, judge
+from ibinn.ood.scores import observe, p_values
 
 
 @pytest.fixture
@@ -110,6 +110,17 @@ def test_p_values_are_shares_of_calibration_inputs(case):
         assert rank.n_stranger == sum(s >= rank.value for s in held)
         assert explanation.smallest_p == 1 / (1 + len(held))
         assert explanation.log_q_x == pytest.approx(float(output.log_q_x[0]), rel=1e-5)
+
+
+def test_a_rank_agrees_with_its_p_value_on_ties(digits):
+    """A score that rounding lifts just above that of a calibration input still ties with it."""
+    reference = digits.reference
+    held = reference.calibration[reference.headline]
+    value = np.nextafter(np.median(held[: len(held) // 2 * 2 - 1]), np.inf)
+    p = p_values({reference.headline: np.array([value])}, reference.calibration)[reference.headline][0]
+    rank = calibration_rank(reference, float(value), float(p))
+    assert rank.n_stranger == (held >= np.nextafter(value, 0)).sum() > (held >= value).sum()
+    assert p == (1 + rank.n_stranger) / (1 + rank.n)
 
 
 def test_a_histogram_holds_every_score():

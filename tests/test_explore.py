@@ -56,7 +56,7 @@ def test_it_listens_on_this_machine_only(server):
 def test_another_host_is_a_wish_and_gets_a_warning(digits_folder):
     with serving(digits_folder, "--host", "0.0.0.0") as (address, process):
         assert listening(process) == [(0, 0, 0, 0)]
-        assert any("no password" in line for line in process.said)
+        assert any("no password" in line for line in process.lines)
         assert requests.get(address, headers={"host": socket.gethostname()}, timeout=20).status_code == 200
         assert requests.get(address, headers={"host": "evil.example"}, timeout=20).status_code == 403
 
@@ -140,9 +140,9 @@ def test_mistakes_are_told_in_a_line(tmp_path, digits_folder, capsys, monkeypatc
             with pytest.raises(SystemExit) as end:
                 main(["explore", *arguments])
             assert end.value.code == 2
-            said = capsys.readouterr().err.strip()
-            assert words in said
-            assert "\n" not in said
+            output = capsys.readouterr().err.strip()
+            assert words in output
+            assert "\n" not in output
 
 
 def test_without_the_extra_it_says_how_to_get_it(digits_folder):
@@ -191,19 +191,19 @@ def test_a_run_is_chosen_at_a_terminal(digits_folder, tmp_path):
     command = [sys.executable, "-m", "ibinn.cli", "explore", "--port", "0", "--no-browser"]
     process = subprocess.Popen(command, cwd=tmp_path, stdin=there, stdout=there, stderr=there)
     os.close(there)
-    said = b""
-    while b"Which run? [1]" not in said:
-        said += os.read(here, 1000)
+    output = b""
+    while b"Which run? [1]" not in output:
+        output += os.read(here, 1000)
     os.write(here, b"\n")
-    while b"(Ctrl-C ends)" not in said:
-        said += os.read(here, 1000)
-    address = re.search(rb"http://\S+/", said)[0].decode()
+    while b"(Ctrl-C ends)" not in output:
+        output += os.read(here, 1000)
+    address = re.search(rb"http://\S+/", output)[0].decode()
     assert requests.get(address, timeout=20).status_code == 200
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 0
     os.close(here)
-    assert b"1  runs/mine" in said
-    assert b"runs/mine: open http://127.0.0.1:" in said
+    assert b"1  runs/mine" in output
+    assert b"runs/mine: open http://127.0.0.1:" in output
 
 
 def test_where_there_is_no_run_the_demo_is_offered(at_a_terminal, monkeypatch):

@@ -303,9 +303,9 @@ def test_the_number_is_that_of_the_input_on_the_page(page, pictures):
     number.clear()
     number.send_keys("9999", Keys.TAB)
     page.until(lambda: page.one("#pick").get_attribute("value") == "3")
-    said = page.text("#decision-news")
-    assert page.text("#verdict") in said
-    assert page.text("#p-value") in said
+    news = page.text("#decision-news")
+    assert page.text("#verdict") in news
+    assert page.text("#p-value") in news
 
 
 def test_the_evidence_is_laid_over_the_image(page):

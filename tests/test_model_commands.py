@@ -133,8 +133,8 @@ def test_densities_are_those_of_the_estimator(tmp_path, capsys):
     assert_allclose(
         [json.loads(line)["log_q_x"] for line in out.splitlines()], model.score_samples(x[:3]), rtol=1e-6
     )
-    told = json.loads(run(capsys, "explain", tmp_path / "model", f"{file}:0", "--json").out)
-    assert told["log_q_x"] == pytest.approx(model.score_samples(x[:1])[0], rel=1e-6)
+    explanation = json.loads(run(capsys, "explain", tmp_path / "model", f"{file}:0", "--json").out)
+    assert explanation["log_q_x"] == pytest.approx(model.score_samples(x[:1])[0], rel=1e-6)
 
 
 def test_answers_go_to_a_file(tmp_path, capsys, iris_run):
@@ -179,8 +179,8 @@ def test_explain_tells_and_draws(tmp_path, capsys, digits_run):
     figure = tmp_path / "why.png"
     assert "p = " in run(capsys, "explain", digits_run[0], f"{x}:1", "--figure", figure).out
     assert width_of(figure) > 400
-    told = json.loads(run(capsys, "explain", digits_run[0], f"{x}:1", "--json").out)
-    assert sum(told["posterior"].values()) == pytest.approx(1)
+    explanation = json.loads(run(capsys, "explain", digits_run[0], f"{x}:1", "--json").out)
+    assert sum(explanation["posterior"].values()) == pytest.approx(1)
 
 
 def test_samples_as_picture_arrays_and_table(tmp_path, capsys, digits_run, iris_run):

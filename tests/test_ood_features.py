@@ -86,5 +86,6 @@ def test_scores_do_not_depend_on_the_batch(tmp_path):
     run = trained(tmp_path / "run", digits, method="resnet", epochs=1)
     fitted, x = fit_feature_scores(run.pipeline, digits, splits_of(run, digits)), digits.train.x[:23]
     whole, parts = (feature_scores(run.pipeline, x, fitted, size) for size in (500, 4))
+    assert {*whole} == {"mahalanobis", "knn"}
     for name in whole:
         assert_allclose(whole[name], parts[name], rtol=1e-3, atol=2e-3)

@@ -237,10 +237,10 @@ def test_runs_with_other_settings_are_not_averaged(cli, tmp_path):
     assert ("ibinn", "1.0", "recipe.smoothing 0.5", "1") in kept
     assert ("ibinn", "4.0", "", "1") in kept
     assert len(kept) == 6
-    told = {run: read_results(tmp_path / run).error for run in "abc"}
+    error_of = {run: read_results(tmp_path / run).error for run in "abc"}
     errors = {row["variant"]: float(row["error"]) for row in rows if row["gamma"] == "1.0"}
-    assert errors["recipe.smoothing 0.05"] == pytest.approx((told["a"] + told["b"]) / 2)
-    assert errors["recipe.smoothing 0.5"] == pytest.approx(told["c"])
+    assert errors["recipe.smoothing 0.05"] == pytest.approx((error_of["a"] + error_of["b"]) / 2)
+    assert errors["recipe.smoothing 0.5"] == pytest.approx(error_of["c"])
     assert "| γ = 1, recipe.smoothing 0.5 |" in (tmp_path / "out" / "table.md").read_text()
 
 

@@ -194,14 +194,14 @@ def test_a_finished_run_is_not_trained_again(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("method", "gamma", "told"),
+    ("method", "gamma", "expected"),
     [("ibinn", "inf", "inf"), ("class-nll", "3", 1 / 64), ("resnet", "3", None), ("vib", "3", 3.0)],
 )
-def test_results_tell_the_gamma_of_the_loss_in_plain_json(method, gamma, told, tmp_path):
+def test_results_tell_the_gamma_of_the_loss_in_plain_json(method, gamma, expected, tmp_path):
     train("digits", "--method", method, "--gamma", gamma, "--out", tmp_path / "run")
     main(["evaluate", str(tmp_path / "run")])
     text = (tmp_path / "run" / "results.json").read_text()
-    assert json.loads(text, parse_constant=pytest.fail)["gamma"] == told
+    assert json.loads(text, parse_constant=pytest.fail)["gamma"] == expected
 
 
 def test_evaluate_agrees_with_the_model_by_hand(tmp_path, capsys):

@@ -20,12 +20,12 @@ def serving(folder, *options):
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )
     try:
-        said = []
-        while not (found := re.search(r"open (http://\S+/)", said[-1] if said else "")):
+        lines = []
+        while not (found := re.search(r"open (http://\S+/)", lines[-1] if lines else "")):
             line = process.stdout.readline()
-            assert line, f"it ended: {said}"
-            said.append(line)
-        process.said = said
+            assert line, f"it ended: {lines}"
+            lines.append(line)
+        process.lines = lines
         yield found[1], process
     finally:
         process.send_signal(signal.SIGINT)

@@ -108,16 +108,16 @@ def batch_norms_differ_by(team):
 
 def refusals(team, folder):
     """The sentences of what must be refused: in the writer's words, and where the processes differ."""
-    said = {}
+    errors = {}
     try:
         run_case("table", folder, team=team)
     except (WriterFailed, ValueError) as error:
-        said["folder"] = f"{type(error).__name__}: {error}"
+        errors["folder"] = f"{type(error).__name__}: {error}"
     try:
         team.check_same(f"of process {team.rank}", "the data is")
     except ValueError as error:
-        said["data"] = str(error)
-    return said
+        errors["data"] = str(error)
+    return errors
 
 
 def main(folder):

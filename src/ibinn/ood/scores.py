@@ -59,7 +59,7 @@ class Reference:
 
     @property
     def uses_density(self) -> bool:
-        """Whether the main score uses a density, which must be finite on the validation split."""
+        """Whether the main score uses the density: there is one, and it is finite on the validation split."""
         return "combined" in self.calibration
 
     @property

@@ -48,6 +48,7 @@ export class DecisionPanel {
           h("p", { class: "big" }, `${view.label} `, h("span", { class: "sub" }, percent(view.probability))),
           truth === null ? null : h("p", { class: `sub${isWrong ? " bad" : ""}` }, isWrong ? `true class: ${truth}` : "correct"),
           h("p", { class: "sub", id: "rank-text" }, h("b", { id: "p-value" }, p), `: ${view.rank_text}.`),
+          about.can_flag ? null : h("p", { class: "sub", id: "coarse" }, `The p-values of ${about.n_calibration} calibration ${about.kind} are too coarse to flag anything.`),
           ...notes.map((note) => h("p", { class: "sub" }, `Your image was ${note}.`)))),
       h("p", { class: "sentence", id: "sentence" }, explanation.text),
       h("div", { class: "parts" },
