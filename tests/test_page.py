@@ -444,7 +444,7 @@ class TestCautions:
             == raised(results(method="resnet", gamma=None, n_draws=0))
             == []
         )
-        assert "density" not in text.one_sided_loss(results(method="vib", gamma=0.0)).text
+        assert "density" not in text.one_sided_loss(results(method="vib", gamma=0.0, n_draws=0)).text
 
     def test_mistakes_are_counted(self):
         assert numbers(text.few_tests(results(n_test=360, error=100 * 8 / 360)).text) == ["8"]
