@@ -107,9 +107,9 @@ def test_few_of_many_inputs_are_some_of_the_test_split(digits):
 @pytest.mark.parametrize("i", [0, 17, 359])
 def test_a_decision_is_what_ibinn_explain_says(digits, i):
     reply, raw = digits.decision(by_index(i)), digits.inputs.part.x[i]
-    assert reply.explanation == explain(digits.run, raw).to_dict()
-    assert reply.view.p_value == reply.explanation["p_value"]
-    assert reply.explanation["posterior"][reply.view.label] == max(reply.explanation["posterior"].values())
+    assert reply.explanation.model_dump() == explain(digits.run, raw).to_dict()
+    assert reply.view.p_value == reply.explanation.p_value
+    assert reply.explanation.posterior[reply.view.label] == max(reply.explanation.posterior.values())
     assert reply.true_class == str(digits.inputs.part.y[i])
     assert reply.verdict == ("atypical" if reply.view.p_value <= ALPHA else "typical")
     assert_allclose(
