@@ -27,14 +27,16 @@ def p_equation(p: float) -> str:
 def probability_text(q: float, digits: int = 0) -> str:
     """A probability in percent: 93 %, never 0 % or 100 %, which no model can know.
 
+    With digits it is for text tables, where the space before the sign is a plain one.
+
     >>> [probability_text(q).replace("\u00a0", " ") for q in (0.004, 0.93, 0.997)]
     ['< 1 %', '93 %', '> 99 %']
-    >>> probability_text(0.93181, 2).replace("\u00a0", " ")
+    >>> probability_text(0.93181, 2)
     '93.18 %'
     """
     text, step = f"{100 * q:.{digits}f}", 10**-digits
     ends = {f"{0:.{digits}f}": f"< {step:g}", f"{100:.{digits}f}": f"> {100 - step:g}"}
-    return ends.get(text, text) + "\u00a0%"
+    return ends.get(text, text) + (" %" if digits else "\u00a0%")
 
 
 def percentage(value: float) -> str:
