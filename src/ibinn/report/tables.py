@@ -220,7 +220,7 @@ def labels_of(setups: Iterable[Setup]) -> dict[Setup, str]:
 
 
 def label_of(method: str, gamma: float | None) -> str:
-    """The label of a row: the method and its gamma; for the IB-INN gamma, or the one term of the loss that is left.
+    """The label of a row: the method and its gamma; for the IB-INN gamma, or the only term of its loss.
 
     Examples
     --------
