@@ -178,7 +178,7 @@ class ExplanationReply(BaseModel):
     p_value: float
     p_values: dict[str, float]
     smallest_p: float
-    place: RankReply
+    rank: RankReply
     nearest: list[MeanReply] | None
     typical_distance: float | None
     levels: int | None
