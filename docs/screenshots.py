@@ -2,7 +2,7 @@
 
 python docs/screenshots.py RUN FOLDER
 
-Needs chromium and chromedriver. The README shows explorer.png and explorer-phone-dark.png of the run of
+Needs chromium and chromedriver. README and docs show explorer.png and explorer-phone-dark.png of the run of
 `ibinn demo`.
 """
 
