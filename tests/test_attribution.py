@@ -196,7 +196,7 @@ def test_there_is_an_end_to_halving():
     wild = line(lambda t: torch.sin(1e6 * t) + t * 1e-3)
     values, difference, n_points = integrated_gradients(wild, 64)
     assert n_points <= attribution.MAX_PATH_POINTS
-    jump = line(lambda t: (t > 0.3).double() + 0 * t)  # no gradient tells of it
+    jump = line(lambda t: (t > 0.3).double() + 0 * t)  # no gradient shows it
     values, difference, n_points = integrated_gradients(jump, 64)
     assert (float(values.sum()), difference) == (0.0, 1.0)
     assert n_points < 200
