@@ -47,8 +47,10 @@ def test_numbers_agree_with_scikit_learn(run, evaluated):
     results, arrays = evaluated
     test = read_test(run, DIGITS)
     out = run.pipeline.compute_output(test.x)
-    p = np.exp(out.log_q_y)
-    assert results.error == pytest.approx(100 * (p.argmax(1) != test.y).mean())
+    p, shown = np.exp(out.log_q_y), np.exp(out.log_p_y)
+    assert results.error == pytest.approx(100 * (shown.argmax(1) != test.y).mean())
+    shown /= shown.sum(1, keepdims=True)
+    assert results.scaled.nll_y == pytest.approx(log_loss(test.y, shown, labels=range(10)))
     assert results.nll_y == pytest.approx(log_loss(test.y, p / p.sum(1, keepdims=True), labels=range(10)))
     one_hot = np.eye(10)[test.y]
     assert results.brier == pytest.approx(

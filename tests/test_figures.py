@@ -23,7 +23,7 @@ from ibinn.report.pictures import draw_interpolations, draw_sample_sets, draw_sa
 from ibinn.report.style import class_look, save_figure
 from ibinn.report.sweeps import draw_gamma_full, draw_gamma_panels, draw_latents, draw_sigma
 from ibinn.run.facts import EpochLine, Validation
-from ibinn.run.results import Bin, Calibration, Floor, Information
+from ibinn.run.results import Bin, Calibration, Floor, Information, Rescaled
 
 EDGES = np.array([0, 1, 2, 3, 4, 5, *range(15, 96, 10), 96, 97, 98, 99, 100]) / 100
 NAMES = ["rgb_rotation", "noise", "quickdraw", "imagenet", "inverted", "flipped", "jpeg", "mnist"]
@@ -89,6 +89,7 @@ def without_numbers(run):
         run,
         **dict.fromkeys(missing),
         calibration=Calibration(bins=bins),
+        scaled=Rescaled(temperature=1.0, calibration=Calibration(bins=bins)),
         ood={name: ood_result(entropy_increase=None, auroc={}) for name in run.ood},
         information=Information(),
     )
@@ -182,7 +183,7 @@ FIGURES = {
     "calibration": lambda: draw_calibration(made_results()),
     "calibration, far off": lambda: draw_calibration(made_results(over=True)),
     "calibration, no numbers": lambda: draw_calibration(without_numbers(made_results())),
-    "calibration, no bins": lambda: draw_calibration(results(calibration=Calibration())),
+    "calibration, no bins": lambda: draw_calibration(results(scaled=Rescaled(temperature=1.0))),
     "training": lambda: draw_training(HISTORY),
     "training, one epoch": lambda: draw_training(HISTORY[:1]),
     "training, classifier": lambda: draw_training(CLASSIFIER_HISTORY),
@@ -320,8 +321,10 @@ def test_calibration_shows_the_bins_that_count():
     bins = [*made_bins()]
     bins[3] = replace(bins[3], n=20)  # as few as are left out, though there is a share
     run = made_results()
-    run = replace(run, calibration=replace(run.calibration, bins=tuple(bins)))
-    figure = draw_calibration(run)
+    shown = replace(run.calibration, bins=tuple(bins))
+    figure = draw_calibration(
+        replace(run, calibration=Calibration(), scaled=Rescaled(1.0, calibration=shown))
+    )
     curve, counts = figure.axes[:2]
     full = [b for b in bins if b.n > 20]
     ((x, y, _),) = curves(curve)
@@ -334,8 +337,8 @@ def test_calibration_shows_the_bins_that_count():
     assert counts.get_yscale() == "log"
     assert [patch.get_height() for patch in counts.patches] == [b.n for b in bins]
     for name in ("ece", "mce", "ice", "geo_mean"):
-        assert f"{getattr(run.calibration, name):.2f}" in texts(figure)
-        assert f"{run.calibration.floor[name].mean:.2f}" in texts(figure)
+        assert f"{getattr(shown, name):.2f}" in texts(figure)
+        assert f"{shown.floor[name].mean:.2f}" in texts(figure)
 
 
 def test_histograms_hold_every_score():

@@ -65,8 +65,8 @@ def test_rows_are_what_the_model_says(tmp_path, capsys, digits_run):
     rows = [json.loads(line) for line in out.splitlines()]
     judged = judge(trained_run, x)
     for i, row in enumerate(rows):
-        assert row["label"] == trained_run.class_names[judged.log_q_y[i].argmax()]
-        assert row["probability"] == pytest.approx(np.exp(judged.log_q_y[i].max()))
+        assert row["label"] == trained_run.class_names[judged.log_p_y[i].argmax()]
+        assert row["probability"] == pytest.approx(np.exp(judged.log_p_y[i].max()))
         assert row["p_value"] == judged.p_values["combined"][i]
         assert row["verdict"] == ("atypical" if judged.p_values["combined"][i] <= 0.05 else "typical")
         assert row["input"] == f"{tmp_path / 'x.npz'}:{i}"

@@ -18,6 +18,8 @@ from ibinn.data.splits import split
 from ibinn.models.output import Output
 from ibinn.ood.conformal import conformal_p_values, mondrian_p_values
 from ibinn.ood.scores import (
+    PARTS_OF_IMAGES,
+    PARTS_OF_ROWS,
     SCORES,
     Reference,
     class_p_values,
@@ -40,6 +42,9 @@ def output(n, seed=0, **changes):
         -logsumexp(logits, axis=1),
         -150 + 9 * rng.normal(size=n),
         rng.chisquare(N_DIMS, size=n),
+        class_information=-3 + rng.normal(size=n),
+        class_distance=rng.chisquare(N_DIMS, size=n),
+        span_distance=rng.chisquare(3, size=n),
         code_length=300 + 30 * rng.normal(size=n),
     )
     return replace(values, **changes)
@@ -65,6 +70,9 @@ def test_every_score_by_its_definition():
         assert scores["entropy"][i] == pytest.approx(stats.entropy(p))
         assert scores["max_softmax"][i] == pytest.approx(1 - p.max())
         assert scores["energy"][i] == new.energy[i]
+        assert scores["class_information"][i] == new.class_information[i]
+        assert scores["class_distance"][i] == pytest.approx(new.class_distance[i] / N_DIMS)
+        assert scores["span_distance"][i] == new.span_distance[i]
 
 
 def test_typicality_is_the_distance_from_the_mean_nll():
@@ -114,7 +122,7 @@ def test_combined_is_fishers_statistic_of_ranks_among_the_validation_split():
     mine, theirs = ood_scores(new, reference), ood_scores(validation, reference)
     for i in range(30):
         parts = []
-        for name in ("typicality", "class_typicality", "complexity"):
+        for name in PARTS_OF_IMAGES:
             parts.append((1 + (theirs[name] >= mine[name][i]).sum()) / 51)
         fisher = stats.combine_pvalues(parts, "fisher").statistic
         assert fisher - 1e-9 <= mine["combined"][i] <= fisher + 1e-3
@@ -128,15 +136,17 @@ def test_combined_does_not_depend_on_the_order_of_its_parts():
         for names in itertools.permutations(reference.parts)
     ]
     first, *others = (ood_scores(new, one)["combined"] for one in orders)
-    assert len(others) == 5
+    assert len(others) == math.factorial(len(PARTS_OF_IMAGES)) - 1
     for other in others:
         assert_array_equal(first, other)
 
 
 def test_of_inputs_beyond_all_validation_scores_the_farther_is_the_stranger():
     reference = fitted(output(50, 1), output(40, 2))
-    far = -150 - 1000.0 * np.arange(1, 6)
-    scores = ood_scores(output(5, 3, log_q_x=far, sq_distance=-far * 100), reference)["combined"]
+    far = 1000.0 * np.arange(1, 6)
+    evidence = dict.fromkeys(("energy", "class_information", "class_distance", "span_distance"), far)
+    new = output(5, 3, log_q_x=-150 - far, sq_distance=100 * far, **evidence)
+    scores = ood_scores(new, reference)["combined"]
     assert (np.diff(scores) > 0).all()
     assert scores[-1] - scores[0] < 1e-3
     assert (p_values({"combined": scores}, reference.calibration)["combined"] == 1 / 41).all()
@@ -151,14 +161,18 @@ def test_scores_that_differ_by_rounding_only_tie():
 
 
 def test_scores_need_their_evidence():
-    bare = {"log_q_x": None, "sq_distance": None, "code_length": None}
+    latent = dict.fromkeys(("class_information", "class_distance", "span_distance"))
+    bare = {"log_q_x": None, "sq_distance": None, "code_length": None, **latent}
     reference = fitted(output(20, 1, **bare), output(20, 2, **bare))
     assert {*ood_scores(output(5, 3, **bare), reference)} == {"entropy", "max_softmax", "energy"}
     assert reference.headline == "entropy"
     table = {"code_length": None}
     reference = fitted(output(20, 1, **table), output(20, 2, **table))
     assert {*SCORES} - {*ood_scores(output(5, 3, **table), reference)} == {"complexity"}
-    assert {*reference.parts} == {"typicality", "class_typicality"}
+    assert {*reference.parts} == {*PARTS_OF_ROWS}
+    unfitted = fitted(output(20, 1, **latent), output(20, 2, **latent))  # no latent reference
+    assert {*SCORES} - {*unfitted.calibration} == {*latent}
+    assert {*unfitted.parts} == {*PARTS_OF_IMAGES} - {*latent}
 
 
 def test_a_model_whose_densities_run_off_keeps_the_scores_of_its_classes():
@@ -166,7 +180,7 @@ def test_a_model_whose_densities_run_off_keeps_the_scores_of_its_classes():
     off.log_q_x[3] = -np.inf
     reference = fitted(off, output(20, 2))
     assert reference.h is None
-    assert {*SCORES} - {*reference.calibration} == {"typicality", "nll", "complexity"}
+    assert {*SCORES} - {*reference.calibration} == {"typicality", "nll", "complexity", "combined"}
 
 
 def test_an_input_without_a_number_is_the_strangest():

@@ -309,6 +309,15 @@ def test_files_are_read_in_an_order_fixed_by_the_seed(name, drawings):
     assert np.array_equal(load(str(drawings), (28, 28, 3), 256, 1, n=7), first[:7])
 
 
+def test_white_drawings_are_the_ink_and_the_others_its_inverse(drawings):
+    white = OOD_FILES["quickdraw_white"](drawings, (32, 32, 3), 256, 0)
+    coloured = quickdraw(drawings, (32, 32, 3), 256, 0)
+    assert (white == white[..., :1]).all()
+    assert ((white == 0) == (coloured == 255)).all()  # the same drawings on the other ground
+    assert white.max() == 255
+    assert (white[:, 0] == 0).all()  # padded
+
+
 def test_a_folder_is_all_its_parquet_files(tmp_path):
     images = random_images(5, (8, 8, 3))
     write_parquet(tmp_path / "a.parquet", [encode(image) for image in images[:2]])

@@ -25,6 +25,7 @@ Precision = Literal["float32", "bf16"]
 Priors = Literal["data", "uniform", "learned"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Pretrained = Literal["digits", "fashion_mnist", "cifar10"]
+Latent = Literal["fitted", "mixture"]  # where samples are drawn from
 
 ALPHA = 0.05  # default level: inputs with a p-value up to this are atypical
 GAMMA_METHODS = ("ibinn", "vib")  # methods whose loss depends on gamma

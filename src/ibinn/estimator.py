@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from ibinn._system import choose_device
 from ibinn._types import Array, Floats
-from ibinn.config import ALPHA, Device, Precision, Size, convert
+from ibinn.config import ALPHA, Device, Latent, Precision, Size, convert
 from ibinn.data.dataset import Dataset, Part, checked
 from ibinn.data.inputs import InputForm
 from ibinn.data.splits import Splits, split_rows
@@ -28,6 +28,7 @@ from ibinn.inference.judge import judge
 from ibinn.inference.latent import decode, encode, interpolate, sample
 from ibinn.mixture import log_priors
 from ibinn.models.classifier import GenerativeClassifier
+from ibinn.models.output import Output
 from ibinn.ood.conformal import prediction_sets, warn_if_coarse
 from ibinn.ood.scores import class_p_values
 from ibinn.run import RunError
@@ -266,11 +267,19 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> ibinn.load_pretrained("digits").predict(load_digits().images[5:8])
         array(['5', '6', '7'], dtype='<U1')
         """
-        best = self._log_q_y(X).argmax(1)
-        return np.asarray(self.classes_[best])
+        predicted = self._output(X).predicted
+        return np.asarray(self.classes_[predicted])
 
-    def predict_proba(self, X: Any, priors: Literal["uniform"] | Sequence[float] | None = None) -> Floats:
-        """Class probabilities q(y|x).
+    def predict_proba(
+        self,
+        X: Any,
+        priors: Literal["uniform"] | Sequence[float] | None = None,
+        calibrated: bool = True,
+    ) -> Floats:
+        """Class probabilities p(y) q(x|y)^(1/T), normalised.
+
+        The temperature T (`run_.pipeline.temperature`) is fitted on the validation split. It is 1 if no other
+        value lowers the log-loss there beyond its standard error.
 
         Parameters
         ----------
@@ -278,6 +287,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Inputs of the form that `fit` had.
         priors : "uniform", sequence of K floats or None, default=None
             Class weights p(y) to use instead of those of the training, by Bayes' rule.
+        calibrated : bool, default=True
+            False returns the posterior q(y|x) of the trained model, with T = 1.
 
         Returns
         -------
@@ -293,13 +304,14 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         array([[1. , 0. ],
                [0. , 0.9]])
         """
-        log_q_y = self._log_q_y(X)
+        output = self._output(X)
+        log_p_y = output.log_p_y if calibrated else output.log_q_y
         check_priors(priors)
         if priors is not None:
             mixture = self._flow().mixture
             new = log_priors(mixture.n_classes, None if isinstance(priors, str) else priors).log_softmax(0)
-            log_q_y = log_q_y + (new.to(mixture.phi) - mixture.log_w).detach().cpu().numpy()
-        return np.asarray(softmax(log_q_y, axis=1))
+            log_p_y = log_p_y + (new.to(mixture.phi) - mixture.log_w).detach().cpu().numpy()
+        return np.asarray(softmax(log_p_y, axis=1))
 
     def predict_log_proba(self, X: Any) -> Floats:
         """Logarithms of the class probabilities.
@@ -312,7 +324,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         array of shape (N, K)
-            log q(y|x) in the order of `classes_`.
+            Logarithms of `predict_proba`, in the order of `classes_`.
 
         Examples
         --------
@@ -321,7 +333,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> ibinn.load_pretrained("digits").predict_log_proba(load_digits().images[:2]).shape
         (2, 10)
         """
-        return self._log_q_y(X)
+        return self._output(X).log_p_y
 
     def predict_set(self, X: Any, alpha: float = 0.1) -> NDArray[np.bool_]:
         """Prediction sets that contain the true class with probability 1 - alpha or more.
@@ -348,13 +360,13 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> clf.predict_set(load_digits().images[:3]).sum(1)
         array([1, 1, 1])
         """
-        log_q_y, scores = self._log_q_y(X), self.run_.reference.label_scores
+        log_p_y, scores = self._output(X).log_p_y, self.run_.reference.label_scores
         warn_if_coarse(len(scores), alpha)
-        return prediction_sets(log_q_y, scores, alpha)
+        return prediction_sets(log_p_y, scores, alpha)
 
-    def _log_q_y(self, X: Any) -> Floats:
+    def _output(self, X: Any) -> Output[Floats]:
         raw = self._raw(X)
-        return self.run_.pipeline.compute_output(raw).log_q_y
+        return self.run_.pipeline.compute_output(raw)
 
     # Densities and p-values
 
@@ -379,8 +391,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> ibinn.load_pretrained("digits").score_samples(X).round()
         array([-86., -97.])
         """
-        raw = self._raw(X)
-        log_q_x = self.run_.pipeline.compute_output(raw).log_q_x
+        log_q_x = self._output(X).log_q_x
         assert log_q_x is not None
         return log_q_x + self.form_.log_scale
 
@@ -523,9 +534,17 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.form_.back(decode(self.run_.pipeline, z))
 
     def sample(
-        self, n_samples: int = 1, y: Any = None, temperature: float = 1.0, random_state: Any = None
+        self,
+        n_samples: int = 1,
+        y: Any = None,
+        temperature: float = 1.0,
+        random_state: Any = None,
+        latent: Latent = "fitted",
     ) -> tuple[Array, Array]:
         """Draw new inputs from the model.
+
+        By default, latent vectors are drawn from where those of the training set lie: a Gaussian for each class,
+        fitted after training.
 
         Parameters
         ----------
@@ -534,9 +553,11 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : label, sequence of n_samples labels or None, default=None
             Class of all samples, or of each. None draws the classes with their weights.
         temperature : float, default=1.0
-            Standard deviation in latent space. 0 gives the centre of each class.
+            Factor of the deviation from the centre of the class in latent space. 0 gives the centre.
         random_state : int, RandomState instance or None, default=None
             Seed. None takes the classifier's `random_state`.
+        latent : {"fitted", "mixture"}, default="fitted"
+            "mixture" draws from the Gaussians of unit variance that the model was trained for, as in the paper.
 
         Returns
         -------
@@ -562,7 +583,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if np.shape(y) not in ((), (n_samples,)):
                 raise ValueError(f"y has shape {np.shape(y)} but must be one class or {n_samples} classes")
             numbers = torch.from_numpy(self._numbers(np.broadcast_to(np.asarray(y), (n_samples,))))
-        samples = sample(self.run_.pipeline, int(n_samples), generator, numbers, temperature)
+        convert(Latent, latent, "latent")
+        samples = sample(self.run_.pipeline, int(n_samples), generator, numbers, temperature, latent)
         n_out = int(samples.is_out_of_range.sum()) if self.form_.is_images else 0
         if n_out > n_samples / 2:
             warnings.warn(

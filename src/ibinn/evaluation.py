@@ -20,7 +20,6 @@ from ibinn.metrics.bootstrap import bootstrap_interval, resampled_ranks, resampl
 from ibinn.metrics.classification import brier, entropy, entropy_of_shares, log_loss, wrong
 from ibinn.metrics.likelihood import bits_per_dim, paper_convention_offset
 from ibinn.metrics.roc import Counts, auroc_of, fpr95_of, ranks
-from ibinn.metrics.temperature import apply_temperature, fit_temperature
 from ibinn.models.methods import METHODS
 from ibinn.models.output import Output
 from ibinn.objectives import ci_xz
@@ -62,11 +61,10 @@ NO_INTERVAL: Interval = (None, None)
 
 @dataclass(frozen=True)
 class OnTestSet:
-    """A model on its test set. densities: see `densities`; temperature: fitted on the validation split."""
+    """A model on its test set. densities: see `densities`."""
 
     output: Output[Floats]
     densities: dict[str, Floats]
-    temperature: float
     throughput: float
 
 
@@ -103,13 +101,10 @@ def evaluate(
         raise RunError("a saved estimator has no training time; evaluate a run of ibinn train instead")
     ood = ood or {}
     splits, test = splits_of(run, dataset), read_test(run, dataset)
-    validation = dataset.train.take(splits.validation)
     n_draws, n_fitted = draws_of(run), 0 if run.pipeline.model.has_density else len(splits.train)
-    ahead = [n_fitted, len(validation), *[len(test)] * max(1, n_draws), *map(len, ood.values())]
+    ahead = [n_fitted, *[len(test)] * max(1, n_draws), *map(len, ood.values())]
     passes = iter(one_count(progress, ahead))
     features = fit_feature_scores(run.pipeline, dataset, splits, batch_size, next(passes))
-    log_q_y = run.pipeline.compute_output(validation.x, 0, batch_size, next(passes)).log_q_y
-    temperature = fit_temperature(log_q_y, validation.y)
     start = time.perf_counter()
     output = judge(run, test.x, batch_size, next(passes))
     throughput = len(test) / (time.perf_counter() - start)
@@ -118,7 +113,7 @@ def evaluate(
         run, test.x, output.log_q_x, [next(passes) for _ in range(n_draws - 1)], batch_size
     )
     density = densities(run, test, log_q_x, batch_size)
-    results = on_test(run, test, OnTestSet(output, density, temperature, throughput))
+    results = on_test(run, test, OnTestSet(output, density, throughput))
     arrays = {f"scores/{name}": values for name, values in output.scores.items()}
     sets: dict[str, OodResult] = {}
     set_intervals: dict[str, OodIntervals] = {}
@@ -230,7 +225,7 @@ def on_test(run: Run, test: Part, seen: OnTestSet) -> Results:
     nll_y = log_loss(output.log_q_y, y)
     classes, alarms, density, about_y = bootstrapped_means(
         {
-            "error": 100 * wrong(output.log_q_y, y),
+            "error": 100 * wrong(output.log_p_y, y),
             "nll_y": nll_y,
             "brier": brier(output.log_q_y, y),
             "entropy": entropy(output.log_q_y),
@@ -245,7 +240,7 @@ def on_test(run: Run, test: Part, seen: OnTestSet) -> Results:
     assert error.value is not None  # missing answers count as errors
     answered = ~np.isnan(output.log_q_y).any(1)
     calibration, calibration_intervals = calibrated(np.exp(output.log_q_y[answered]), y[answered])
-    rescaled, rescaled_intervals = rescale(output.log_q_y[answered], y[answered], seen.temperature)
+    rescaled, rescaled_intervals = rescale(output.log_p_y[answered], y[answered], run.pipeline.temperature)
     by_class = alarms_by_class(run, output)
     warn_if_coarse(len(run.reference.calibration_class), ALPHA)
     facts, config, preprocess = run.facts, run.config, run.pipeline.preprocess
@@ -386,14 +381,13 @@ def curve(n: Floats, n_true: Floats, resampled: Floats, drawn: Floats) -> tuple[
     return tuple(bins)
 
 
-def rescale(log_q_y: Floats, y: Labels, temperature: float) -> tuple[Rescaled, RescaledIntervals]:
-    """The numbers that change with the temperature."""
+def rescale(log_p_y: Floats, y: Labels, temperature: float) -> tuple[Rescaled, RescaledIntervals]:
+    """The numbers that change with the temperature, from the calibrated probabilities."""
     if not len(y):
         return Rescaled(temperature), RescaledIntervals()
-    log_q_y = apply_temperature(log_q_y, temperature)
-    [means] = bootstrapped_means({"nll_y": log_loss(log_q_y, y), "brier": brier(log_q_y, y)})
+    [means] = bootstrapped_means({"nll_y": log_loss(log_p_y, y), "brier": brier(log_p_y, y)})
     nll_y, brier_score = means["nll_y"], means["brier"]
-    calibration, intervals = calibrated(np.exp(log_q_y), y)
+    calibration, intervals = calibrated(np.exp(log_p_y), y)
     return (
         Rescaled(temperature, nll_y.value, brier_score.value, calibration),
         RescaledIntervals(nll_y.interval, brier_score.interval, intervals),

@@ -63,11 +63,12 @@ def export_onnx(run: Run, path: Path) -> None:
 
 
 def export_sampler_onnx(run: Run, path: Path) -> None:
-    """Write a graph from classes and noise to inputs: y (N,) int64, noise (N, D) -> x with z = mu[y] + noise.
+    """Write a graph from classes and noise to inputs: y (N,) int64, noise (N, D) -> x.
 
     For samples, noise is a temperature times standard normal numbers, in float32 for images and float64 for
-    tables. x is what the graph of `export_onnx` takes. The metadata hold class_names, class_weights and output as
-    JSON, and ibinn_version.
+    tables. The graph turns it into z ~ N(m_y, temperature^2 Sigma), as `IBINNClassifier.sample` does. x is what
+    the graph of `export_onnx` takes. The metadata hold class_names, class_weights and output as JSON, and
+    ibinn_version.
 
     Parameters
     ----------
@@ -219,17 +220,18 @@ class Predictor(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         raw, preprocess = as_raw(x, self.form), self.pipeline.preprocess
         output = self.pipeline.output(*self.pipeline.normalised(preprocess.to_units(raw) + self.noise))
+        output = self.pipeline.with_evidence(output)
         evidence = apply(Tensor.double, output)  # the scores are computed in float64, as outside of a graph
         if preprocess.levels is not None:
             evidence = dataclasses.replace(evidence, code_length=code_length(raw, preprocess.levels))
         p_value = headline_p_value(evidence, is_in_range(x, self.form), self.reference)
         if output.log_q_x is None:
-            return output.log_q_y.exp(), p_value
-        return output.log_q_y.exp(), output.log_q_x + self.form.log_scale, p_value
+            return output.log_p_y.exp(), p_value
+        return output.log_p_y.exp(), output.log_q_x + self.form.log_scale, p_value
 
 
 class Sampler(nn.Module):
-    """y (N,), noise (N, D) -> x of a form for z = mu[y] + noise."""
+    """y (N,), noise (N, D) -> x of a form, for z = m_y + Sigma^(1/2) noise."""
 
     def __init__(self, pipeline: Pipeline, form: InputForm) -> None:
         super().__init__()
@@ -237,7 +239,9 @@ class Sampler(nn.Module):
 
     def forward(self, y: Tensor, noise: Tensor) -> Tensor:
         model, preprocess = self.pipeline.generative, self.pipeline.preprocess
-        x = preprocess.inverse(model.decode(model.mixture.mu[y] + noise))
+        reference = self.pipeline.reference("drawn")
+        z = model.mixture.mu[y] + noise if reference is None else reference.from_noise(y, noise)
+        x = preprocess.inverse(model.decode(z))
         return in_form(preprocess.to_levels(x), self.form)
 
 

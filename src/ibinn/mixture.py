@@ -138,8 +138,7 @@ class GaussianMixture(nn.Module):
             Samples, shape (N, D).
         """
         self._check_labels(y)
-        if not 0 <= temperature < math.inf:
-            raise ValueError(f"temperature is {temperature} but must be 0 or more, and finite")
+        check_temperature(temperature)
         mu = self.mu[y]
         noise = torch.randn(mu.shape, generator=generator, device=mu.device, dtype=mu.dtype)
         return mu + temperature * noise
@@ -205,6 +204,11 @@ def log_priors(n_classes: int, priors: Sequence[float] | Tensor | None) -> Tenso
             f"priors must be {n_classes} positive finite numbers, one per class, not {weights.tolist()}"
         )
     return as_default((weights / weights.sum()).log())
+
+
+def check_temperature(temperature: float) -> None:
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature is {temperature} but must be 0 or more, and finite")
 
 
 def squared_norm(v: Tensor) -> Tensor:

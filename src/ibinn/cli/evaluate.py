@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ibinn.run.trained import Run
 
 OOD = (
-    "OoD sets: noise, rotation, inverted, flipped, jpeg, rgb_rotation, quickdraw, imagenet, for tables permuted, "
-    "or any data by name or path. By default those of the paper that fit the data."
+    "OoD sets: noise, rotation, inverted, flipped, jpeg, rgb_rotation, quickdraw, quickdraw_white, imagenet, for "
+    "tables permuted, or any data by name or path. By default those of the paper that fit the data."
 )
 
 
@@ -95,7 +95,7 @@ class Evaluate:
 
 def print_results(results: "Results") -> None:
     """The headline numbers."""
-    calibration, score = results.calibration, results.score
+    calibration, score = results.scaled.calibration, results.score
     bits = "" if results.bits_per_dim is None else f", {results.bits_per_dim:.3f} bits/dim"
     print(f"test: error {results.error:.2f} % of {results.n_test}{bits}")
     if calibration.ece is not None:

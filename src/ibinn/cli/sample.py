@@ -6,7 +6,7 @@ from typing import Any
 
 from ibinn.cli.files import write_inputs
 from ibinn.cli.options import RunFolder
-from ibinn.config import at_least
+from ibinn.config import Latent, at_least
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,10 @@ class Sample:
     """Names of the classes to sample; by default all."""
 
     temperature: float = 1.0
-    """Standard deviation in latent space. Below 1 samples are more typical; 0 gives the centre of each class."""
+    """Factor of the deviation from the centre of a class. Below 1 samples are more typical; 0 gives the centre."""
+
+    latent: Latent = "fitted"
+    """Where to draw: from the latent codes of the training set as they are, or from the model's unit Gaussians."""
 
     seed: int = 0
     """Seed of the random numbers."""
@@ -39,7 +42,8 @@ class Sample:
         at_least("--n", self.n, 1)
         model = IBINNClassifier.load(self.run_folder, device="cpu")
         names = self.classes or model.run_.class_names
-        x, y = model.sample(len(names) * self.n, np.repeat(names, self.n), self.temperature, self.seed)
+        labels = np.repeat(names, self.n)
+        x, y = model.sample(len(labels), labels, self.temperature, self.seed, self.latent)
         out = self.out or Path("samples.png" if model.form_.is_images else "samples.csv")
 
         def draw(images: Any, levels: int) -> Any:

@@ -29,7 +29,7 @@ def quality_of(folder: Path, reference: Reference) -> schema.QualityReply:
         missing=None,
         headline=headline(results),
         findings=findings(results),
-        bins=list(results.calibration.bins),
+        bins=list(results.scaled.calibration.bins),
         score=results.score,
         edges=edges.tolist(),
         threshold=threshold(reference),

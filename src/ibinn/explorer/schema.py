@@ -90,7 +90,6 @@ class DriftKind(BaseModel):
 class AboutReply(BaseModel):
     """The run. map_of: whether the points are "test" inputs or "samples" of the model; None without a map.
 
-    temperature: the highest, up to 1, at which most samples are possible inputs; samples on the map have it.
     uses_density: whether the verdicts do. can_flag: False if there are too few calibration inputs for any
     p <= alpha, so that every verdict is typical.
     """
@@ -111,7 +110,6 @@ class AboutReply(BaseModel):
     can_flag: bool
     map_of: Literal["test", "samples"] | None
     n_inputs: int
-    temperature: float | None
     means: list[Point | None]
     drifts: list[DriftKind]
     notes: list[str]

@@ -27,7 +27,6 @@ from ibinn.inference.latent import (
     latent_axes,
     on_axes,
     sample,
-    sampling_temperature,
 )
 from ibinn.inference.sentences import rank_phrase
 from ibinn.inference.verdicts import verdict_text
@@ -69,7 +68,6 @@ class Explorer:
         self.n_calibration = len(run.reference.calibration_class)
         self.is_estimator = run.is_estimator
         self.axes = self.choose_axes() if self.has_density else None
-        self.temperature = sampling_temperature(self.pipeline) if self.has_density else None
         self.about = self.make_about()
 
     @property
@@ -107,7 +105,6 @@ class Explorer:
             can_flag=smallest_p_value(self.n_calibration) <= ALPHA,
             map_of=self.inputs.source if self.has_density else None,
             n_inputs=len(self.inputs.part),
-            temperature=self.temperature,
             means=[]
             if self.axes is None
             else finite_points(on_axes(self.model.mixture.mu.detach(), self.axes)),
@@ -142,7 +139,7 @@ class Explorer:
             total=len(part),
             points=points,
             y=part.y[rows].tolist(),
-            predicted=[None if np.isnan(q).any() else int(q.argmax()) for q in output.log_q_y],
+            predicted=[None if np.isnan(q).any() else int(q.argmax()) for q in output.log_p_y],
             p_values=output.p_values[self.run.reference.headline].tolist(),
         )
 
@@ -191,16 +188,16 @@ class Explorer:
                 png=as_base64(self.codec.encode_png(values)) if is_images else None,
                 row=None if is_images else to_json_types(values.tolist()),
                 point=points[i],
-                label=self.label(log_q_y),
-                probability=to_json_types(float(np.exp(log_q_y.max()))),
+                label=self.label(log_p_y),
+                probability=to_json_types(float(np.exp(log_p_y.max()))),
                 p_value=float(p[i]),
                 rank_text=rank_phrase(float(p[i]), self.n_calibration, things, self.uses_density),
             )
-            for i, (values, log_q_y) in enumerate(zip(raw, output.log_q_y, strict=True))
+            for i, (values, log_p_y) in enumerate(zip(raw, output.log_p_y, strict=True))
         ]
 
-    def label(self, log_q_y: Floats) -> str:
-        return "no class" if np.isnan(log_q_y).any() else self.run.class_names[int(log_q_y.argmax())]
+    def label(self, log_p_y: Floats) -> str:
+        return "no class" if np.isnan(log_p_y).any() else self.run.class_names[int(log_p_y.argmax())]
 
     # --- requests about inputs -----------------------------------------------------------------------
 
@@ -278,13 +275,13 @@ def plain_text(name: str) -> str:
 def own_samples(run: Run, n: int = 1000, seed: int = 0) -> Inputs:
     """Samples of the model for a map without data; none without a density.
 
-    Images have the temperature of `sampling_temperature`; those far outside the range of pixels are left out.
+    Images far outside the range of pixels are left out.
     """
     pipeline = run.pipeline
     if not pipeline.model.has_density:
         return Inputs(Part(np.zeros((0, 1)), np.zeros(0, np.int64)), "samples")
     generator = torch.Generator(pipeline.device).manual_seed(seed)
-    samples = sample(pipeline, n, generator, None, sampling_temperature(pipeline), batch_size=100)
+    samples = sample(pipeline, n, generator, batch_size=100)
     is_fine = ~samples.is_out_of_range
     return Inputs(Part(samples.raw[is_fine], samples.y[is_fine]), "samples")
 

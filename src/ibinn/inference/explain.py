@@ -38,7 +38,7 @@ class Explanation:
     text : str
         The decision in one or two sentences.
     posterior : dict
-        Probability q(y|x) of each class.
+        Calibrated probability of each class.
     log_likelihoods : dict or None
         log q(x|y) of each class, in nats and in the units of the raw input. None without a density.
     log_q_x : float or None
@@ -110,7 +110,7 @@ def explain(run: Run, raw: Array, output: Output[Floats] | None = None) -> Expla
     """
     raw, reference = one_input(run, raw), run.reference
     output, by_class = output or judge(run, raw), density_by_class(run.pipeline, raw)
-    posterior = named(run, np.exp(output.log_q_y[0]))
+    posterior = named(run, np.exp(output.log_p_y[0]))
     p = {name: float(values[0]) for name, values in output.p_values.items()}
     p_value = p[reference.headline]
     rank = calibration_rank(reference, float(output.scores[reference.headline][0]), p_value)

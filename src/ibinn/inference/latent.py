@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ibinn._types import Array, Floats, Labels
+from ibinn.config import Latent
 from ibinn.data.dataset import Part
 from ibinn.inference.judge import judge
 from ibinn.mixture import GaussianMixture
@@ -26,12 +27,8 @@ def encode(
 
     With `noise` each input gets its own draw of the noise; otherwise all share one draw, which shifts all z alike.
     """
-    model, parts = pipeline.generative, []
-    for start in range(0, max(1, len(raw)), batch_size):
-        some = raw[start : start + batch_size]
-        v = pipeline.prepared(some)[0] if noise is None else pipeline.noisy(some, noise)
-        parts.append(model.encode(v)[0])
-    return torch.cat(parts)
+    starts = range(0, max(1, len(raw)), batch_size)
+    return torch.cat([pipeline.codes(raw[start : start + batch_size], noise) for start in starts])
 
 
 def decode(pipeline: Pipeline, z: Tensor, batch_size: int = 500) -> Array:
@@ -63,9 +60,10 @@ def sample(
     generator: torch.Generator,
     y: int | Tensor | None = None,
     temperature: float = 1.0,
+    latent: Latent = "fitted",
     batch_size: int = 500,
 ) -> Samples:
-    """Draw inputs from a model: z ~ N(mu_y, temperature^2 I), decoded.
+    """Draw inputs from a model: z ~ N(m_y, temperature^2 Sigma), decoded.
 
     Parameters
     ----------
@@ -78,6 +76,10 @@ def sample(
         One class, or the class of each sample; by default drawn with the class weights.
     temperature : float
         Factor of the deviation from the class mean; 0 gives the means.
+    latent : {"fitted", "mixture"}
+        "fitted" draws from where the latent codes of the training set lie, see `LatentReference`. "mixture" draws
+        from N(mu_y, temperature^2 I), the Gaussians that the model was trained towards, as in the paper. So does
+        "fitted" for a model without a reference.
     batch_size : int
         Number of samples to decode at once.
 
@@ -90,7 +92,9 @@ def sample(
         labels = mixture.sample_labels(n, generator)
     else:
         labels = torch.as_tensor(y, device=pipeline.device).expand(n)
-    z = mixture.sample(labels, temperature, generator).detach()
+    fitted = pipeline.reference("drawn") if latent == "fitted" else None
+    source = mixture if fitted is None else fitted
+    z = source.sample(labels, temperature, generator).detach()
     parts = [to_units(pipeline, some) for some in torch.split(z, batch_size)]
     raw = np.concatenate([preprocess.to_raw(x) for x in parts])
     is_out = torch.cat([out_of_range(x, preprocess.levels is not None) for x in parts])
@@ -101,18 +105,6 @@ def out_of_range(x: Tensor, is_images: bool) -> Tensor:
     """Which of x (N, ...) are far out of range, (N,); see `Samples`."""
     fine = (x >= -1) & (x <= 2) if is_images else x.isfinite()
     return ~fine.flatten(1).all(1)
-
-
-def sampling_temperature(pipeline: Pipeline, seed: int = 0, n: int = 20) -> float:
-    """The highest of 1, 0.9, ..., 0.2 at which at most half of n images are out of range, else 0.1; 1 for rows."""
-    if pipeline.preprocess.levels is None:
-        return 1.0
-    y = torch.arange(n) % pipeline.generative.mixture.n_classes
-    for tenths in range(10, 1, -1):
-        generator = torch.Generator(pipeline.device).manual_seed(seed)
-        if sample(pipeline, n, generator, y, tenths / 10).is_out_of_range.sum() <= n / 2:
-            return tenths / 10
-    return 0.1
 
 
 def interpolate(pipeline: Pipeline, a: Array, b: Array, steps: int = 9) -> Array:

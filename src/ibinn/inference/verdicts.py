@@ -74,7 +74,7 @@ def verdict_rows(
         VerdictRow(
             name,
             run.class_names[predicted[i]],
-            float(np.exp(output.log_q_y[i, predicted[i]])),
+            float(np.exp(output.log_p_y[i, predicted[i]])),
             float(p[i]),
             verdict_text(bool(flags[i])),
             None

@@ -20,13 +20,17 @@ class Output(Generic[ArrayT]):
     Attributes
     ----------
     log_q_y : (N, K)
-        log q(y|x), in nats.
+        log q(y|x), in nats: the posterior of the trained model.
     energy : (N,)
         -logsumexp of the logits.
     log_q_x : (N,), optional
         log q(x), in nats. None without a density.
     sq_distance : (N,), optional
         |z - mu|^2 to the mean of the most probable class. None without a density.
+    log_p_y : (N, K), optional
+        The same after temperature scaling: the probabilities that a user sees. log_q_y by default.
+    class_information, class_distance, span_distance : (N,), optional
+        The latent code compared with where the classes lie; see `LatentReference`. None without a reference.
     z : (N, D), optional
         The latent code. None without a density, and as arrays unless requested.
     code_length : (N,), optional
@@ -49,17 +53,27 @@ class Output(Generic[ArrayT]):
     log_q_x: ArrayT | None = None
     sq_distance: ArrayT | None = None
     z: ArrayT | None = None
+    log_p_y: ArrayT = None  # type: ignore[assignment]  # filled in below
+    class_information: ArrayT | None = None
+    class_distance: ArrayT | None = None
+    span_distance: ArrayT | None = None
     code_length: ArrayT | None = None
     scores: Mapping[str, ArrayT] = dataclasses.field(default_factory=dict)
     p_values: Mapping[str, ArrayT] = dataclasses.field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.log_p_y is None:
+            object.__setattr__(self, "log_p_y", self.log_q_y)
+
     @property
     def predicted(self) -> Any:
         """The number of the most probable class, (N,); ties go to the first class."""
-        return self.log_q_y.argmax(1)
+        return self.log_p_y.argmax(1)
 
 
-TENSORS = ("log_q_y", "energy", "log_q_x", "sq_distance", "z", "code_length")
+TENSORS = tuple(
+    field.name for field in dataclasses.fields(Output) if field.name not in ("scores", "p_values")
+)
 
 
 def apply(function: Callable[..., Any], *outputs: Output[Any]) -> Output[Any]:

@@ -1,4 +1,4 @@
-"""Preprocessing and model in one: levels or rows in, log q(y|x) and the log-density in those units out."""
+"""Preprocessing and model in one: levels or rows in; probabilities and the log-density in those units out."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,17 +6,20 @@ from dataclasses import replace
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ibinn._types import Array, Floats, Progress
 from ibinn.data.preprocess import Preprocess
 from ibinn.metrics.likelihood import bits_per_dim, bits_per_dim_plugin
+from ibinn.metrics.temperature import LOWEST
 from ibinn.models.classifier import GenerativeClassifier, evaluation_mode
+from ibinn.models.latent_reference import LatentNoise, LatentReference
 from ibinn.models.methods import Classifier
 from ibinn.models.output import Output, concatenated, to_arrays
 
 
 class Pipeline(nn.Module):
-    """A preprocessing and the model behind it.
+    """A preprocessing, the model behind it, and what is fitted after training.
 
     Noise is part of the model's inputs. To make outputs reproducible, all inputs get the same draw of uniform
     noise, number `draw` = 0, 1, ..., and no Gaussian noise.
@@ -25,6 +28,14 @@ class Pipeline(nn.Module):
     ----------
     preprocess : ImagePreprocess or TablePreprocess
     model : GenerativeClassifier or SoftmaxClassifier
+
+    Attributes
+    ----------
+    temperature : float
+        T of the calibrated probabilities; see `calibrated`. 1 before it is fitted.
+    references : ModuleDict of LatentReference
+        Where the latent codes lie, by the noise of the inputs: "bank" for scores and "drawn" for samples. Without
+        noise, "bank" serves both. Empty before they are fitted, and without a density.
 
     Examples
     --------
@@ -44,6 +55,16 @@ class Pipeline(nn.Module):
     def __init__(self, preprocess: Preprocess, model: Classifier) -> None:
         super().__init__()
         self.preprocess, self.model = preprocess, model
+        self.temperature, self.references = 1.0, nn.ModuleDict()
+
+    def reference(self, noise: LatentNoise) -> LatentReference | None:
+        """The latent reference for inputs with this noise; None if there is none."""
+        name = noise if noise in self.references else "bank"
+        if name not in self.references:
+            return None
+        found = self.references[name]
+        assert isinstance(found, LatentReference)
+        return found
 
     @property
     def dtype(self) -> torch.dtype:
@@ -77,16 +98,45 @@ class Pipeline(nn.Module):
         """raw (B, ...) -> v, with separate noise for each input, as in training."""
         return self.normalised(self.preprocess.add_noise(self.preprocess.to_units(raw), generator))[0]
 
+    def codes(self, raw: Array | Tensor, noise: torch.Generator | None = None) -> Tensor:
+        """z (B, D) of raw (B, ...): with separate noise for each input, or with the bank's."""
+        v = self.prepared(raw)[0] if noise is None else self.noisy(raw, noise)
+        return self.generative.encode(v)[0]
+
     def forward(self, raw: Array | Tensor, draw: int = 0) -> Output[Tensor]:
-        """The model's output for raw (B, ...), log q(x) in raw units."""
-        return self.output(*self.prepared(raw, draw))
+        """The model's output for raw (B, ...), log q(x) in raw units; at draw 0 with the latent evidence."""
+        output = self.output(*self.prepared(raw, draw))
+        return self.with_evidence(output) if draw == 0 else output
 
     def output(self, v: Tensor, log_det: Tensor) -> Output[Tensor]:
         """The model's output for v (B, ...), with log q(x) in raw units; log_det is that of the preprocessing."""
         output: Output[Tensor] = self.model.output(v)
+        output = replace(output, log_p_y=self.calibrated(output.log_q_y))
         if output.log_q_x is None:
             return output
         return replace(output, log_q_x=output.log_q_x + log_det + self.preprocess.log_scale)
+
+    def calibrated(self, log_q_y: Tensor) -> Tensor:
+        """log p(y)^(1 - 1/T) q(y|x)^(1/T), normalised, (B, K).
+
+        With a density this is p(y) q(x|y)^(1/T): the class weights are not tempered. A plain classifier has none.
+        """
+        if self.temperature == 1.0:
+            return log_q_y
+        log_w = 0.0 if self.log_w is None else self.log_w
+        return F.log_softmax(log_w + (log_q_y.clamp_min(LOWEST) - log_w) / self.temperature, dim=1)
+
+    @property
+    def log_w(self) -> Tensor | None:
+        """Log class weights, (K,); None for a plain classifier."""
+        return None if self.model.mixture is None else self.model.mixture.log_w.detach()
+
+    def with_evidence(self, output: Output[Tensor]) -> Output[Tensor]:
+        """The output of inputs with the bank's noise, compared with the latent reference if there is one."""
+        reference = self.reference("bank")
+        if reference is None or output.z is None:
+            return output
+        return replace(output, **reference(output.z)._asdict())
 
     @torch.no_grad()
     def compute_output(

@@ -1,8 +1,8 @@
 """OoD scores: how strange an input is, higher = stranger. One table, `SCORES`.
 
 Three splits stay separate. The constants of the scores, such as the centre h of the typicality, come from the
-validation split; the p-values from the calibration split, which is used for nothing else (see conformal.py); the
-inputs to judge belong to neither.
+validation split, and the latent reference from the training and the validation split; the p-values come from the
+calibration split, which is used for nothing else (see conformal.py); the inputs to judge belong to none of them.
 
 The scores are written once, in torch operations in float64 that ONNX has too: `ood_scores` and `p_values` apply
 them to arrays, and the exported graph holds the same operations.
@@ -24,7 +24,9 @@ from ibinn.ood.conformal import conformal_p_values, mondrian_p_values, p_values_
 
 ROUNDING = 1e-9  # of a score: relative, and absolute below 1
 TIE = 1e-3  # less than the difference in Fisher's statistic between any two ranks, for usual numbers of samples
-PARTS = ("typicality", "class_typicality", "complexity")  # of the combined score
+# Of the combined score, chosen on validation splits and strange inputs made from them: experiments/headline.py.
+PARTS_OF_IMAGES = ("typicality", "complexity", "class_information", "class_distance", "energy")
+PARTS_OF_ROWS = ("nll", "class_typicality", "class_information", "class_distance", "energy")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Reference:
     calibration_class : array of shape (n,)
         Predicted classes of the calibration split.
     label_scores : array of shape (n,)
-        1 - q(y|x) of the true classes of the calibration split.
+        1 - p(y|x) of the true classes of the calibration split, with the calibrated probabilities.
     """
 
     n_dims: int
@@ -109,7 +111,7 @@ def fit_reference(
         h = typical_entropy(validation.log_q_x, n_dims)
     if validation.sq_distance is not None and np.isfinite(validation.sq_distance).all():
         shell = float(validation.sq_distance.mean()) / n_dims
-    true = np.take_along_axis(calibration.log_q_y, y_calibration[:, None], axis=1)[:, 0]
+    true = np.take_along_axis(calibration.log_p_y, y_calibration[:, None], axis=1)[:, 0]
     label_scores = np.where(np.isnan(true), 1.0, -np.expm1(true))
     reference = Reference(
         n_dims=n_dims,
@@ -120,9 +122,16 @@ def fit_reference(
         calibration_class=calibration.predicted,
         label_scores=label_scores,
     )
-    values = ood_scores(validation, reference)
-    reference = replace(reference, parts={name: np.sort(values[name]) for name in PARTS if name in values})
+    if h is not None:
+        values, parts = ood_scores(validation, reference), usual_parts(validation)
+        ranked = {name: np.sort(values[name]) for name in parts if name in values}
+        reference = replace(reference, parts=ranked)
     return replace(reference, calibration=ood_scores(calibration, reference))
+
+
+def usual_parts(output: Output[Floats]) -> tuple[str, ...]:
+    """The parts of the combined score for outputs like this one."""
+    return PARTS_OF_ROWS if output.code_length is None else PARTS_OF_IMAGES
 
 
 def typical_entropy(log_q_x_validation: ArrayLike, n_dims: int) -> float:
@@ -226,18 +235,38 @@ def complexity_score(output: Output[Tensor], reference: Reference) -> Tensor | N
     return nll - output.code_length / reference.n_dims
 
 
+def class_information_score(output: Output[Tensor], reference: Reference) -> Tensor | None:
+    """log q_0(z) - log q(z): how much worse the classes explain z than a Gaussian that ignores them.
+
+    q_0 and q are those of the latent reference (`LatentReference`), not of the trained mixture.
+    """
+    return output.class_information
+
+
+def class_distance_score(output: Output[Tensor], reference: Reference) -> Tensor | None:
+    """min_y (z - m_y)^T Sigma^-1 (z - m_y) / D: the distance from the nearest class, in its own covariance."""
+    return None if output.class_distance is None else output.class_distance / reference.n_dims
+
+
+def span_distance_score(output: Output[Tensor], reference: Reference) -> Tensor | None:
+    """The part of that distance within the span of the class means, not divided by D."""
+    return output.span_distance
+
+
 def combined_score(output: Output[Tensor], reference: Reference) -> Tensor | None:
     """-2 sum_j log p_j (Fisher), p_j the p-value of each part among the validation split.
 
+    The parts are those of `usual_parts`. An input whose classes have no numbers is the strangest in each of them.
     Inputs beyond all of the validation split would tie; the distance beyond it decides between them.
     """
     if not reference.parts:
         return None
+    has_no_class = output.log_q_y.isnan().any(1)
     fisher, excess = [], []
     for name, validation in reference.parts.items():
         score = SCORES[name](output, reference)
         assert score is not None
-        score, n = nan_to_inf(score), len(validation)
+        score, n = torch.where(has_no_class, torch.inf, nan_to_inf(score)), len(validation)
         # From a table of all ranks: a vectorised log may differ in the last bit between equal p-values.
         table = torch.from_numpy(-2 * np.log(np.arange(n + 1, 0, -1) / (n + 1)))
         fisher.append(table[torch.bucketize(subtract_rounding(score), torch.from_numpy(validation))])
@@ -278,5 +307,8 @@ SCORES: dict[str, Callable[[Output[Tensor], Reference], Tensor | None]] = {
     "max_softmax": max_softmax_score,
     "energy": energy_score,
     "complexity": complexity_score,
+    "class_information": class_information_score,
+    "class_distance": class_distance_score,
+    "span_distance": span_distance_score,
     "combined": combined_score,
 }

@@ -82,7 +82,7 @@ def ood_set(
         if file is None:
             places = ", ".join(str(folder) for folder in search_folders(data_dir))
             raise DataError(
-                f"there is no Parquet file for {name} in {places}; put one called {name}.parquet there "
+                f"there is no Parquet file for {name} in {places}; put one called {file_stem(name)}.parquet there "
                 "(docs/data.md shows how to make it)"
             )
         total = sum(pq.ParquetFile(f).metadata.num_rows for f in parquet_files(file))
@@ -158,13 +158,18 @@ def usual_sets(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def find_file(name: str, data_dir: Path | None) -> Path | None:
-    """A Parquet file or folder whose name contains the set's, in the data folders or their sub-folder ood."""
+    """A Parquet file or folder with the set's `file_stem` in its name, in the data folders or their folder ood."""
     for root in search_folders(data_dir):
         for folder in (root, root / "ood"):
-            for path in sorted(folder.glob(f"*{name}*")):
+            for path in sorted(folder.glob(f"*{file_stem(name)}*")):
                 if path.suffix == ".parquet" or any(path.glob("*.parquet")):
                     return path
     return None
+
+
+def file_stem(name: str) -> str:
+    """quickdraw for quickdraw_white: sets that are made from the same file."""
+    return name.partition("_")[0]
 
 
 def rgb_rotation(images: Images, levels: int, seed: int) -> Images:
@@ -249,11 +254,26 @@ def quickdraw(path: Path | str, shape: LevelsShape, levels: int, seed: int, n: i
 
     The ink is then dark or coloured, and the background white. Drawings larger than `shape` are shrunk.
     """
-    check_levels_shape(shape, levels)
     rng = np.random.default_rng(seed)
-    ink = [place_drawing(drawing, shape[0], shape[1]) for drawing in read_images(path, "L", rng, n)]
+    ink = drawings(path, shape, levels, rng, n)
     colours = rng.uniform(0.3, 1, (len(ink), 1, 1, shape[2])).astype(np.float32)
-    return from_unit(1 - np.stack(ink) * colours, levels)
+    return from_unit(1 - ink * colours, levels)
+
+
+def quickdraw_white(
+    path: Path | str, shape: LevelsShape, levels: int, seed: int, n: int | None = None
+) -> Images:
+    """The same drawings, white on black, as they are stored."""
+    ink = drawings(path, shape, levels, np.random.default_rng(seed), n)
+    return from_unit(np.repeat(ink, shape[2], axis=3), levels)
+
+
+def drawings(
+    path: Path | str, shape: LevelsShape, levels: int, rng: np.random.Generator, n: int | None
+) -> Unit:
+    """The ink of drawings, (N, height, width, 1): 0 where there is none."""
+    check_levels_shape(shape, levels)
+    return np.stack([place_drawing(image, *shape[:2]) for image in read_images(path, "L", rng, n)])
 
 
 def place_drawing(drawing: Images, height: int, width: int) -> Unit:
@@ -403,4 +423,8 @@ OOD_SETS: dict[str, Callable[[Images, int, int], Images]] = {
 }
 
 
-OOD_FILES: dict[str, Callable[..., Images]] = {"quickdraw": quickdraw, "imagenet": imagenet}
+OOD_FILES: dict[str, Callable[..., Images]] = {
+    "quickdraw": quickdraw,
+    "quickdraw_white": quickdraw_white,
+    "imagenet": imagenet,
+}

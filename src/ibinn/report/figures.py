@@ -36,7 +36,7 @@ def draw_calibration(results: Results) -> Figure:
 
     Behind the curve what a perfectly calibrated model would show, below it the pairs (image, class) of each bin.
     """
-    calibration = results.calibration
+    calibration = results.scaled.calibration
     full = [b for b, _ in full_bins(calibration)]
     with rc_context(STYLE):
         figure = Figure(figsize=(PAGE, 5.0), layout="constrained")

@@ -108,8 +108,8 @@ def lead(results: Results) -> Markup:
 
 def cards(results: Results) -> list[Card]:
     """The numbers to remember, each with what to compare it with."""
-    calibration, floor = results.calibration, results.calibration.floor.get("top_label_ece")
-    found, right = [], text.right_range(results)
+    calibration, found, right = results.scaled.calibration, [], text.right_range(results)
+    floor = calibration.floor.get("top_label_ece")
     note = "" if right is None else f"{right[0]:.1f} to {right[1]:.1f}\u00a0%"
     found.append(Card("Right class", percentage(100 - results.error), note))
     if calibration.top_label_ece is not None:

@@ -115,7 +115,7 @@ def run_figures(
 ) -> Iterator[Drawing]:
     """The figures that the numbers and arrays of a run allow."""
     classes, levels, score = results.classes, results.levels or 0, results.score
-    if results.calibration.bins:
+    if results.scaled.calibration.bins:
         yield "calibration", lambda: draw_calibration(results)
     if results.ood:
         yield "histograms", lambda: draw_score_histograms(results, arrays, score)

@@ -20,6 +20,9 @@ SCORE_MEANINGS = {
     "combined": "typicality, class typicality and, for images, complexity combined",
     "typicality": "how far its likelihood is from the usual, on either side",
     "class_typicality": "how far it lies from where its class usually lies",
+    "class_information": "how little the classes explain it",
+    "class_distance": "how far it lies from the nearest class, as that class is spread",
+    "span_distance": "the same, only in directions that differ between the classes",
     "complexity": "how unlikely it is for its complexity",
     "nll": "how unlikely it is",
     "energy": "how weak the evidence for every class is",
@@ -32,6 +35,7 @@ OOD_SET_CONTENTS = {
     "rgb_rotation": "images with rotated colours",
     "noise": "images with a little noise added",
     "quickdraw": "drawings by hand",
+    "quickdraw_white": "drawings by hand, white on black",
     "imagenet": "photos of other things",
     "jpeg": "images saved as JPEG",
     "inverted": "images with bright and dark swapped",
@@ -100,7 +104,7 @@ def headline(results: Results) -> str:
 def findings(results: Results) -> list[Finding]:
     """The findings that a user asks for first."""
     answers = [
-        Finding("Can its probabilities be trusted?", calibration_text(results.calibration)),
+        Finding("Can its probabilities be trusted?", calibration_text(results.scaled.calibration)),
         Finding("Does it raise false alarms?", false_alarm_text(results)),
         Finding("Does it detect strange inputs?", detection_text(results)),
         Finding("How well does it know its data?", density_text(results)),

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from ibinn.config import ConfigError, RunConfig, from_dict, from_toml, to_toml
 from ibinn.data.inputs import InputForm
 from ibinn.data.preprocess import ImagePreprocess, Preprocess, TablePreprocess
 from ibinn.formats import parameter_to_json
+from ibinn.models.latent_reference import LatentNoise, LatentReference
 from ibinn.models.methods import build_model
 from ibinn.models.pipeline import Pipeline
 from ibinn.ood.scores import Reference
@@ -68,6 +69,7 @@ def save_run(folder: Path, run: Run) -> None:
         "classes_dtype": run.classes.dtype.str,
         "feature_names": run.feature_names,
         "has_named_columns": run.has_named_columns,
+        "temperature": run.pipeline.temperature,
         "h": reference.h,
         "shell": reference.shell,
         "facts": dataclasses.asdict(run.facts),
@@ -188,7 +190,12 @@ def rebuild(config: RunConfig, about: dict[str, Any], state: dict[str, Tensor]) 
     with default_dtype(torch.float32 if is_images else torch.float64):
         preprocess = make_preprocess(about["preprocess"], with_prefix("preprocess", state))
         pipeline = Pipeline(preprocess, build_model(config, preprocess.shape, len(about["classes"])))
-        pipeline.load_state_dict(state)
+    for noise in get_args(LatentNoise):
+        if stored := with_prefix(f"references.{noise}", state):
+            whole = {name: value.to(pipeline.dtype) for name, value in stored.items()}
+            pipeline.references[noise] = LatentReference.stored(whole)
+    pipeline.load_state_dict(state)
+    pipeline.temperature = about.get("temperature", 1.0)  # models of earlier versions have none
     return pipeline.eval()
 
 

@@ -62,7 +62,10 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Rescaled:
-    """What changes when log q(y|x) is divided by the temperature that fits the validation split."""
+    """What changes with the temperature of the model, which is fitted on the validation split; 1 if none helps.
+
+    These are the numbers of the probabilities that `predict_proba` returns.
+    """
 
     temperature: float
     nll_y: float | None = None
@@ -156,7 +159,7 @@ class Results:
     error : float
         Share of the test set that is classified wrongly. Inputs without finite numbers count as errors.
     nll_y, brier, entropy : float, optional
-        Means over the test set of -log q(y|x), the Brier score and the entropy of q(y|x).
+        Means over the test set of -log q(y|x), the Brier score and the entropy of q(y|x), without the temperature.
     loss_x, bits_per_dim, bits_per_dim_paper_convention : float, optional
         The density of the test set: nats and bits per dimension.
     n_draws : int
@@ -164,7 +167,7 @@ class Results:
     n_without_answer : int
         Number of test inputs whose numbers are not finite.
     calibration, scaled : Calibration, Rescaled
-        Calibration of q(y|x), and what changes with a temperature.
+        Calibration of q(y|x), and what changes with the temperature.
     score : str
         The headline OoD score.
     false_alarm_rate : dict

@@ -40,6 +40,9 @@ class TrainingObserver:
         """An epoch has ended."""
         self.history.append(line)
 
+    def finishing(self, done: int, total: int | None) -> None:
+        """After the last epoch, `done` of `total` inputs have been encoded to fit scores and samples to them."""
+
     def note(self, text: str) -> None:
         """Something worth knowing."""
 
@@ -80,17 +83,35 @@ class ConsoleObserver(TrainingObserver):
         self.n_epochs, self.n_batches, self.batch_size = n_epochs, n_batches, batch_size
         self.n_steps = self.n_left = 0  # steps of this process, and those that are left
         self.begun = self.shown = time.monotonic()
+        self.finishing_begun: float | None = None
 
     def step(self, position: "Position") -> None:
         done, total = position.epoch * self.n_batches + position.batch, self.n_epochs * self.n_batches
         self.n_steps, self.n_left = self.n_steps + 1, total - done
-        now, is_live = time.monotonic(), self.console.is_interactive
-        if now - self.shown < (LIVE_SECONDS if is_live else PLAIN_SECONDS):
+        if not self.is_due():
             return
-        self.shown, n = now, max(position.n_good, 1)
+        n = max(position.n_good, 1)
         place = f"epoch {position.epoch + 1}/{self.n_epochs}  batch {position.batch}/{self.n_batches}"
         text = f"{losses_text(position.sum_x / n, position.sum_y / n)}  {self.speed()}"
-        if is_live:
+        self.show(place, done, total, text)
+
+    def finishing(self, done: int, total: int | None) -> None:
+        if self.finishing_begun is None:
+            self.finishing_begun = time.monotonic()
+        if total is None or not self.is_due():
+            return
+        eta = clock((time.monotonic() - self.finishing_begun) / done * (total - done))
+        self.show("fitting scores and samples", done, total, f"{done}/{total}  ETA {eta}")
+
+    def is_due(self) -> bool:
+        """Whether it is time to show something again."""
+        pause = LIVE_SECONDS if self.console.is_interactive else PLAIN_SECONDS
+        return time.monotonic() - self.shown >= pause
+
+    def show(self, place: str, done: int, total: int, text: str) -> None:
+        """Update the bar, or print a line."""
+        self.shown = time.monotonic()
+        if self.console.is_interactive:
             self.bar.update(self.task, completed=done, total=total, description=place, text=text)
             self.bar.start()
             self.bar.refresh()

@@ -9,14 +9,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from ibinn._system import lock
-from ibinn._types import Floats, Labels
 from ibinn.config import ConfigError, RunConfig, from_dict, to_toml
 from ibinn.data.dataset import Dataset
 from ibinn.data.splits import Splits
 from ibinn.flows.base import Chain
-from ibinn.formats import finite_or_none
-from ibinn.metrics.classification import brier, log_loss, wrong
-from ibinn.ood.scores import fit_reference, observe
 from ibinn.run import CONFIG, MODEL, RunError
 from ibinn.run.checkpoints import drop_state, load_state
 from ibinn.run.facts import HeldOut, TrainingFacts
@@ -24,6 +20,7 @@ from ibinn.run.folder import load_run, save_run
 from ibinn.run.settings import read_config, write_config
 from ibinn.run.trained import Run
 from ibinn.training.data import TrainingData, build_pipeline, class_shares
+from ibinn.training.finishing import fit_after_training
 from ibinn.training.loop import Loop, Position
 from ibinn.training.options import TrainingOptions
 from ibinn.training.progress import TrainingObserver
@@ -112,18 +109,16 @@ def run_loop(loop: Loop) -> Run | None:
 
 
 def finish(loop: Loop) -> Run:
-    """The best model, with the batch-norm statistics of the whole training set and the calibration scores."""
+    """The best model, with the batch-norm statistics of the whole training set and all that is fitted to it."""
     data = loop.data
-    pipeline, dataset, splits = data.pipeline, data.dataset, data.splits
+    pipeline, dataset = data.pipeline, data.dataset
     pipeline.model.load_state_dict(loop.average.state_dict())
     refresh_batch_norm(pipeline.model, data.inputs())
     pipeline.eval()
-    x, y = dataset.train.x, dataset.train.y[splits.calibration]
-    held_out = observe(pipeline, x[splits.calibration])
-    reference = fit_reference(observe(pipeline, x[splits.validation]), held_out, data.n_dims, y)
+    reference, held_out = fit_after_training(pipeline, dataset, data.splits, loop.observer.finishing)
     if pipeline.model.has_density and reference.h is None:  # at gamma = inf nothing bounds z
         loop.observer.warn("some densities are not finite, so no p-value of this model uses a density")
-    facts = training_facts(loop, held_out_numbers(held_out.log_q_y, y))
+    facts = training_facts(loop, held_out)
     return Run.trained_on(dataset, data.config, pipeline, reference, facts)
 
 
@@ -146,15 +141,6 @@ def training_facts(loop: Loop, held_out: HeldOut) -> TrainingFacts:
         validation=validation,
         converged=bool(not learns_classes or validation.error < 0.9 * guessing),
         held_out=held_out,
-    )
-
-
-def held_out_numbers(log_q_y: Floats, y: Labels) -> HeldOut:
-    """The numbers of a model on its calibration split."""
-    return HeldOut(
-        error=finite_or_none((100 * wrong(log_q_y, y)).mean()),
-        nll_y=finite_or_none(log_loss(log_q_y, y).mean()),
-        brier=finite_or_none(brier(log_q_y, y).mean()),
     )
 
 

@@ -49,8 +49,7 @@ class Page {
       $("notes").textContent = about.notes.join(" ");
       $("notes").hidden = false;
     }
-    const isCooled = about.temperature !== null && about.temperature < 1;
-    const dot = about.map_of === "samples" ? `${this.thing === "image" ? "an image" : "a row"} drawn from the model${isCooled ? ` at temperature ${about.temperature}` : ""}, placed by its latent code and coloured by the class it was drawn for`
+    const dot = about.map_of === "samples" ? `${this.thing === "image" ? "an image" : "a row"} drawn from the model, placed by its latent code and coloured by the class it was drawn for`
       : `a test ${this.thing}, placed by its latent code and coloured by its true class`;
     $("map-say").textContent = `Each dot is ${dot}. Classes that lie apart are easy to distinguish. This is a projection of many dimensions, so classes `
       + "that overlap here may still be far apart.";
@@ -64,7 +63,7 @@ class Page {
     $("between-say").textContent = `The straight line from one ${this.thing} to another in latent space: small, believable steps mean that the model `
       + "has learned what lies between.";
     $("samples-say").textContent = `${things === "images" ? "Images" : "Rows"} drawn from the model: clean and varied ones mean that it has learned what the class looks like; `
-      + `a low temperature gives the most typical ones.${isCooled ? ` Above ${about.temperature} most samples of this model lie far outside the range of pixels.` : ""}`;
+      + `a low temperature gives the most typical ones.`;
     $("quality-say").textContent = `The results on test ${things} that the model never saw: whether its probabilities hold, and which strange inputs it detects.`;
     $("samples-body").classList.toggle("grid", things === "images");
     $("map-canvas").setAttribute("aria-label", `Map of ${about.n_inputs} ${things}`);

@@ -8,7 +8,6 @@ export class SamplesPanel {
   constructor(page) {
     const label = $("samples-class"), temperature = $("samples-temperature");
     let seed = 0;
-    temperature.value = Math.min(temperature.value, page.about.temperature);
     label.replaceChildren(...page.about.classes.map((name, k) => h("option", { value: k }, name)));
     const load = latest(async (isLast) => {
       const n = page.about.kind === "images" ? 24 : 10;
