@@ -124,7 +124,7 @@ def test_answers_are_those_of_the_model(exported, name, n):
     case = exported(name)
     pipeline, n_calibration = case.run.pipeline, len(case.run.reference.calibration_class)
     got, want = predict(case.session(export_onnx), case.x[-n:]), pipeline.compute_output(case.raw[-n:])
-    assert_allclose(got["probabilities"], np.exp(want.log_q_y), atol=1e-5)
+    assert_allclose(got["probabilities"], np.exp(want.log_p_y), atol=1e-5)
     ranks = got["p_value"] * (n_calibration + 1)
     assert_allclose(ranks, np.round(ranks), rtol=1e-12)
     assert abs(ranks - case.p_values[-n:] * (n_calibration + 1)).max() < 1.01
@@ -162,7 +162,7 @@ def test_samples_are_those_of_the_model(exported, name, n):
     y = np.arange(n) % len(case.run.class_names)
     noise = torch.randn(n, pipeline.preprocess.n_dims, dtype=pipeline.dtype)
     (got,) = session.run(["x"], {"y": y, "noise": noise.numpy()})
-    want = decode(pipeline, pipeline.model.mixture.mu.detach()[torch.from_numpy(y)] + noise)
+    want = decode(pipeline, pipeline.reference("drawn").from_noise(torch.from_numpy(y), noise))
     assert got.shape == (n, *case.x.shape[1:])
     assert got.dtype == case.x.dtype
     if case.form.is_images:  # rounding may end beyond the edge of a level
@@ -222,7 +222,7 @@ def test_scores_in_a_graph_are_those_of_arrays(exported, tmp_path, name):
     output.log_q_y[0] = np.nan
     if output.log_q_x is not None:
         output.log_q_x[1], output.sq_distance[2] = np.nan, np.inf
-    fields = [k for k in TENSORS if getattr(output, k) is not None and k != "log_q_y"]
+    fields = [k for k in TENSORS if getattr(output, k) is not None and k not in ("log_q_y", "log_p_y")]
 
     def headline(x):
         k = x.shape[1] - len(fields)

@@ -24,6 +24,7 @@ from ibinn import __version__
 from ibinn._system import write_atomically
 from ibinn.data.inputs import InputForm
 from ibinn.data.preprocess import TablePreprocess
+from ibinn.models.latent_reference import LatentReference
 from ibinn.models.output import apply
 from ibinn.models.pipeline import Pipeline
 from ibinn.ood.complexity import code_length
@@ -176,8 +177,12 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 def exportable(pipeline: Pipeline) -> Pipeline:
-    """A copy on the CPU, in evaluation mode, with operations that ONNX has."""
+    """A copy on the CPU, in evaluation mode, with operations that ONNX has and nothing left to derive."""
     pipeline = copy.deepcopy(pipeline).cpu().eval()
+    for reference in pipeline.references.values():
+        assert isinstance(reference, LatentReference)
+        reference.prepare()
+        reference.from_noise(torch.zeros(1, dtype=torch.int64), torch.zeros_like(reference.means[:1]))
     preprocess = pipeline.preprocess
     if isinstance(preprocess, TablePreprocess) and preprocess.whiten is not None:
         pipeline.preprocess = Whitened(preprocess, preprocess.whiten)

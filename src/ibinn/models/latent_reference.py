@@ -37,7 +37,7 @@ LEAST_VARIANCE = 1e-6  # of a dimension, relative to their mean: a constant one 
 
 
 class FullCovariance(nn.Module):
-    """Sigma = L L^T with a lower triangle L, stored row by row.
+    """Sigma = L L^T with a lower triangle L, stored row by row. L and its inverse are made when they are needed.
 
     Parameters
     ----------
@@ -45,19 +45,34 @@ class FullCovariance(nn.Module):
     """
 
     triangle: Tensor
-    factor: Tensor
-    inverse: Tensor
+    made_factor: Tensor | None
+    made_inverse: Tensor | None
 
     def __init__(self, triangle: Tensor) -> None:
         super().__init__()
-        n_dims = (math.isqrt(8 * len(triangle) + 1) - 1) // 2
-        factor = triangle.new_zeros(n_dims, n_dims)
-        factor[tuple(torch.tril_indices(n_dims, n_dims, device=triangle.device))] = triangle
-        identity = torch.eye(n_dims, dtype=factor.dtype, device=factor.device)
+        self.n_dims = (math.isqrt(8 * len(triangle) + 1) - 1) // 2
         self.register_buffer("triangle", triangle)
-        self.register_buffer("factor", factor, persistent=False)
-        inverse = torch.linalg.solve_triangular(factor, identity, upper=False)
-        self.register_buffer("inverse", inverse, persistent=False)
+        self.register_buffer("made_factor", None, persistent=False)
+        self.register_buffer("made_inverse", None, persistent=False)
+
+    @property
+    def factor(self) -> Tensor:
+        """L (D, D)."""
+        if self.made_factor is None:
+            factor = self.triangle.new_zeros(self.n_dims, self.n_dims)
+            factor[tuple(torch.tril_indices(self.n_dims, self.n_dims, device=factor.device))] = (
+                self.triangle
+            )
+            self.made_factor = factor
+        return self.made_factor
+
+    @property
+    def inverse(self) -> Tensor:
+        """L^-1 (D, D)."""
+        if self.made_inverse is None:
+            identity = torch.eye(self.n_dims, dtype=self.factor.dtype, device=self.factor.device)
+            self.made_inverse = torch.linalg.solve_triangular(self.factor, identity, upper=False)
+        return self.made_inverse
 
     @classmethod
     def of(cls, matrix: Tensor) -> "FullCovariance":
@@ -168,22 +183,20 @@ class LatentReference(nn.Module):
         self.register_buffer("means", means)
         self.register_buffer("log_w", log_w)
         self.covariance = covariance
-        w = log_w.exp()
-        origin = w @ means
-        whitened = covariance.whiten(means - origin)
-        span = orthonormal_rows(whitened)
-        centres = whitened @ span.T
-        between = centres.T @ (centres * w[:, None])
-        blind = torch.eye(len(span), dtype=means.dtype, device=means.device) + between
-        derived = {
-            "origin": origin,  # m_0
-            "span": span,  # orthonormal basis of the whitened class means, (r, D)
-            "centres": centres,  # class means on it, (K, r)
-            "precision": torch.linalg.inv(blind),  # of q_0 on it, (r, r)
-            "half_log_det": torch.linalg.slogdet(blind)[1] / 2,
-        }
-        for name, value in derived.items():
-            self.register_buffer(name, value, persistent=False)
+        for name in ("origin", "span", "centres", "precision", "half_log_det"):
+            self.register_buffer(name, None, persistent=False)
+
+    def prepare(self) -> None:
+        """Derive what `forward` needs and files do not hold."""
+        w = self.log_w.exp()
+        self.origin = w @ self.means  # m_0
+        whitened = self.covariance.whiten(self.means - self.origin)
+        self.span = orthonormal_rows(whitened)  # a basis of the whitened class means, (r, D)
+        self.centres = whitened @ self.span.T  # class means on it, (K, r)
+        between = self.centres.T @ (self.centres * w[:, None])
+        blind = torch.eye(len(self.span), dtype=w.dtype, device=w.device) + between
+        self.precision = torch.linalg.inv(blind)  # of q_0 on it, (r, r)
+        self.half_log_det = torch.linalg.slogdet(blind)[1] / 2
 
     def forward(self, z: Tensor) -> Evidence:
         """Class information and distances of z (B, D).
@@ -197,6 +210,8 @@ class LatentReference(nn.Module):
         span_distance
             The part of class_distance that lies in the span of the class means.
         """
+        if self.origin is None:
+            self.prepare()
         u = self.covariance.whiten(z - self.origin)
         s = u @ self.span.T
         along, squares = s @ self.centres.T, squared_norm(self.centres)
