@@ -24,6 +24,15 @@ from claims import (
 )
 from comparisons import Ensemble, read_comparison
 from fill import DOCS, markdown, put
+from latent_tables import (
+    latent_samples,
+    pretrained_mean,
+    pretrained_ood,
+    pretrained_probabilities,
+    votes_on_images,
+    votes_on_rows,
+    votes_with_drawn_noise,
+)
 from published import (
     ENTROPY_INCREASE,
     EXPERIMENTS,
@@ -304,13 +313,18 @@ def machine() -> str:
 
 
 PAGES: dict[str, tuple[Callable[[], str], ...]] = {
-    "../README.md": (fashion_short, cifar_short),
+    "../README.md": (fashion_short, cifar_short, pretrained_mean),
     "results.md": (
         *(fashion_overview, fashion_full, fashion_scores, fashion_flagged, fashion_ramp, fashion_gamma),
         *(fashion_rivals, cifar_overview, cifar_scores, cifar_flagged, cifar_rivals, sigma),
         *(*CLAIMS, fashion_choice, cifar_choice, effort, machine),
     ),
     "reproduction.md": (digits,),
+    "method.md": (latent_samples,),
+    "recipes.md": (
+        *(votes_on_images, votes_on_rows, votes_with_drawn_noise),
+        *(pretrained_ood, pretrained_probabilities),
+    ),
 }
 
 

@@ -1,5 +1,6 @@
 """The estimator: scikit-learn's own checks and tools, arrays of all forms, coverage, files that are refused."""
 
+import copy
 import pickle
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, load_iris, load_wine
@@ -26,6 +28,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from ibinn import IBINNClassifier, IBINNOutlierDetector
 from ibinn.data.dataset import DataError
 from ibinn.data.inputs import InputForm
+from ibinn.ood.conformal import prediction_sets
 from ibinn.run import RunError
 from ibinn.run.folder import read_tensors, save_run, write_tensors
 
@@ -177,6 +180,30 @@ def test_other_priors_are_bayes_rule(iris, on_iris):
     )
 
 
+def test_probabilities_are_tempered_likelihoods_times_weights(iris, on_iris):
+    x, weights = iris[0], [0.7, 0.2, 0.1]
+    model = copy.deepcopy(on_iris)
+    mixture = model.run_.pipeline.model.mixture
+    mixture.phi.data = torch.tensor(weights).log()
+    model.run_.pipeline.temperature = 2.5
+    z = torch.from_numpy(model.encode(x))
+    log_q_z = np.stack([stats.multivariate_normal(m).logpdf(z) for m in mixture.mu.detach()], 1)
+    for calibrated, temperature in ((True, 2.5), (False, 1.0)):
+        expected = softmax(np.log(weights) + log_q_z / temperature, axis=1)
+        assert_allclose(model.predict_proba(x, calibrated=calibrated), expected, atol=1e-9)
+    assert_allclose(model.predict_log_proba(x), np.log(model.predict_proba(x)), atol=1e-9)
+    assert_array_equal(model.predict(x), model.predict_proba(x).argmax(1))
+    sets = model.predict_set(x, alpha=0.1)
+    scores = model.run_.reference.label_scores
+    assert_array_equal(sets, prediction_sets(model.predict_log_proba(x), scores, 0.1))
+    even = softmax(log_q_z / 2.5, axis=1)
+    assert_allclose(model.predict_proba(x, priors="uniform"), even, atol=1e-9)
+    raw = [model.ood_scores(x)[name] for name in ("entropy", "max_softmax", "energy")]
+    model.run_.pipeline.temperature = 1.0
+    for values, name in zip(raw, ("entropy", "max_softmax", "energy"), strict=True):
+        assert_array_equal(values, model.ood_scores(x)[name])  # scores use the raw posterior
+
+
 @pytest.mark.parametrize(
     ("priors", "expected"), [(None, [0.8, 0.2]), ("uniform", [0.5, 0.5]), ([3, 1], [0.75, 0.25])]
 )
@@ -278,6 +305,11 @@ def test_samples_are_like_their_class(iris, on_iris):
     assert_array_equal(on_iris.sample(3)[0], on_iris.sample(3)[0])
     assert not np.array_equal(on_iris.sample(3, random_state=1)[0], on_iris.sample(3)[0])
     assert len({*on_iris.sample(2, [0, 2], temperature=0.0)[1]}) == 2
+    assert not np.array_equal(on_iris.sample(3, latent="mixture")[0], on_iris.sample(3)[0])
+    centres = on_iris.encode(on_iris.sample(3, [0, 1, 2], temperature=0.0, latent="mixture")[0])
+    assert_allclose(centres, on_iris.run_.pipeline.model.mixture.mu.detach(), atol=1e-6)
+    with pytest.raises(ValueError, match=r"latent is 'paper' but must be one of 'fitted'"):
+        on_iris.sample(3, latent="paper")
     with pytest.raises(ValueError, match="there is no class 7"):
         on_iris.sample(2, 7)
     with pytest.raises(ValueError, match="y has shape"):
@@ -296,8 +328,6 @@ def test_prediction_sets_cover(digit_arrays, on_digits):
     """Held-out digits re-split 50 times into calibration and test; coverage is beta-binomial."""
     x, y = digit_arrays[0][900:], digit_arrays[1][900:]
     log_q_y = on_digits.predict_log_proba(x)
-    from ibinn.ood.conformal import prediction_sets
-
     rng, n, alpha = np.random.default_rng(0), len(y) // 2, 0.1
     covered = []
     for _ in range(50):

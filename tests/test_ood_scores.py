@@ -117,15 +117,22 @@ def test_label_scores_are_what_the_true_classes_lack_to_certainty():
 
 
 def test_combined_is_fishers_statistic_of_ranks_among_the_validation_split():
+    """With a Pareto tail beyond the highest: twice as far beyond it as the median is below it makes p a third."""
     validation, new = output(50, 1), output(30, 3)
     reference = fitted(validation, output(40, 2))
     mine, theirs = ood_scores(new, reference), ood_scores(validation, reference)
+    n_beyond = 0
     for i in range(30):
-        parts = []
+        p = []
         for name in PARTS_OF_IMAGES:
-            parts.append((1 + (theirs[name] >= mine[name][i]).sum()) / 51)
-        fisher = stats.combine_pvalues(parts, "fisher").statistic
-        assert fisher - 1e-9 <= mine["combined"][i] <= fisher + 1e-3
+            score, others = mine[name][i], np.sort(theirs[name])
+            p.append((1 + (others >= score).sum()) / 51)
+            if score > others[-1]:
+                p[-1] /= 1 + (score - others[-1]) / (others[-1] - others[25])
+                n_beyond += 1
+        fisher = stats.combine_pvalues(p, "fisher").statistic
+        assert mine["combined"][i] == pytest.approx(fisher, rel=1e-12)
+    assert n_beyond
 
 
 def test_combined_does_not_depend_on_the_order_of_its_parts():
@@ -148,7 +155,6 @@ def test_of_inputs_beyond_all_validation_scores_the_farther_is_the_stranger():
     new = output(5, 3, log_q_x=-150 - far, sq_distance=100 * far, **evidence)
     scores = ood_scores(new, reference)["combined"]
     assert (np.diff(scores) > 0).all()
-    assert scores[-1] - scores[0] < 1e-3
     assert (p_values({"combined": scores}, reference.calibration)["combined"] == 1 / 41).all()
 
 
@@ -205,7 +211,7 @@ def pool(tmp_path_factory):
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.05, 0.1])
-@pytest.mark.parametrize("name", ["typicality", "combined"])
+@pytest.mark.parametrize("name", ["typicality", "class_information", "class_distance", "combined"])
 def test_false_alarms_over_many_splits_follow_the_beta_binomial_law(pool, name, alpha):
     """Of m test inputs BetaBinomial(m, k, n + 1 - k) are flagged, k = floor(alpha (n + 1)), when none are tied.
 

@@ -23,10 +23,10 @@ from ibinn.ood.complexity import code_lengths
 from ibinn.ood.conformal import conformal_p_values, mondrian_p_values, p_values_among
 
 ROUNDING = 1e-9  # of a score: relative, and absolute below 1
-TIE = 1e-3  # less than the difference in Fisher's statistic between any two ranks, for usual numbers of samples
+MOST_EXCESS = 1e9  # keeps the combined score finite
 # Of the combined score, chosen on validation splits and strange inputs made from them: experiments/headline.py.
 PARTS_OF_IMAGES = ("typicality", "complexity", "class_information", "class_distance", "energy")
-PARTS_OF_ROWS = ("nll", "class_typicality", "class_information", "class_distance", "energy")
+PARTS_OF_ROWS = ("class_typicality", "class_information", "class_distance", "span_distance", "energy")
 
 
 @dataclass(frozen=True)
@@ -257,30 +257,29 @@ def combined_score(output: Output[Tensor], reference: Reference) -> Tensor | Non
     """-2 sum_j log p_j (Fisher), p_j the p-value of each part among the validation split.
 
     The parts are those of `usual_parts`. An input whose classes have no numbers is the strangest in each of them.
-    Inputs beyond all of the validation split would tie; the distance beyond it decides between them.
+    Beyond all of the n validation inputs, ranks say no more, and p_j = 1 / (n + 1) / (1 + `excess`).
     """
     if not reference.parts:
         return None
     has_no_class = output.log_q_y.isnan().any(1)
-    fisher, excess = [], []
+    terms = []
     for name, validation in reference.parts.items():
         score = SCORES[name](output, reference)
         assert score is not None
         score, n = torch.where(has_no_class, torch.inf, nan_to_inf(score)), len(validation)
         # From a table of all ranks: a vectorised log may differ in the last bit between equal p-values.
         table = torch.from_numpy(-2 * np.log(np.arange(n + 1, 0, -1) / (n + 1)))
-        fisher.append(table[torch.bucketize(subtract_rounding(score), torch.from_numpy(validation))])
-        excess.append(beyond(score, validation))
+        fisher = table[torch.bucketize(subtract_rounding(score), torch.from_numpy(validation))]
+        terms.append(fisher + 2 * (1 + excess(score, validation)).log())
     # Sorted, so that no rounding depends on the order of the parts, which files do not keep.
-    fisher_sum = torch.stack(fisher).sort(0).values.sum(0)
-    return fisher_sum + TIE * torch.stack(excess).sort(0).values.mean(0)
+    return torch.stack(terms).sort(0).values.sum(0)
 
 
-def beyond(scores: Tensor, validation: Floats) -> Tensor:
-    """0 up to the highest of the sorted validation scores, then rising to 1 with the distance from it."""
+def excess(scores: Tensor, validation: Floats) -> Tensor:
+    """How far scores lie above the highest of the sorted validation scores; that one lies 1 above their median."""
     highest = float(validation[-1])
     scale = highest - float(validation[len(validation) // 2]) or 1.0
-    return 1 - 1 / (1 + (scores - highest).clamp_min(0) / scale)
+    return ((scores - highest) / scale).clamp(0, MOST_EXCESS)
 
 
 def entropy_score(output: Output[Tensor], reference: Reference) -> Tensor:
