@@ -82,6 +82,10 @@ def classifiers(result: dict[str, Any]) -> str:
                 loss = f"{r['log_loss']:.3f} ± {r['standard_error']:.3f}"
                 ece = f"{r['ece']:.2f} ({r['ece_floor']:.2f})"
                 table.append([r["name"], f"{r['error']:.2f}", loss, ece, f"{r['fit_seconds']:.2f}"])
+                if "raw_log_loss" in r:
+                    gain = f"{r['raw_log_loss'] - r['log_loss']:.3f} ± {r['gain_standard_error']:.3f}"
+                    raw = f"{r['raw_log_loss']:.3f} (higher by {gain})"
+                    table.append(["the same, raw posterior", "", raw, "", ""])
         parts.append(markdown(table))
     left = result["left_out_class"]
     heads = ["wine, one class left out of training", "AUROC, %", "p ≤ 0.05 in that class, %"]
@@ -93,7 +97,11 @@ def classifiers(result: dict[str, Any]) -> str:
 def predicting(result: dict[str, Any]) -> str:
     table = [["", "images/s", "share of time outside the network, %"]]
     table += [[r["name"], f"{r['per_s']:,.0f}", f"{r['outside']:.1f}"] for r in result["rows"]]
-    return markdown(table)
+    models = [["pretrained model", "MB", "load, ms", "judge one image, ms", "of it latent reference, ms"]]
+    for name, m in result["models"].items():
+        numbers = (m["megabytes"], m["load"], m["judge"], m["reference"])
+        models.append([f"`{name}`", *(f"{number:.1f}" for number in numbers)])
+    return f"{markdown(table)}\n\n{markdown(models)}"
 
 
 def processes(result: dict[str, Any]) -> str:
