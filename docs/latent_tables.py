@@ -77,6 +77,26 @@ def votes(data: str) -> str:
     return markdown(table)
 
 
+def left_out_of_images() -> str:
+    return left_out("images")
+
+
+def left_out_of_rows() -> str:
+    return left_out("rows")
+
+
+def left_out(data: str) -> str:
+    """The vote without each of its kinds."""
+    numbers = read("headline.json")
+    if numbers is None:
+        return MISSING
+    table = [[f"{data}, without", "best set", "its AUROC on the kind, %", "AUROC of the chosen set, %"]]
+    for kind, found in numbers[data]["bank"]["without"].items():
+        values = (found["auroc_on_kind"], found["auroc_on_kind_of_choice"])
+        table.append([kind, ", ".join(found["parts"]), *(decimal(value, 1) for value in values)])
+    return markdown(table)
+
+
 def votes_with_drawn_noise() -> str:
     """Within a sentence: the best vote with the other latent reference, for images."""
     numbers = read("headline.json")

@@ -26,6 +26,8 @@ from comparisons import Ensemble, read_comparison
 from fill import DOCS, markdown, put
 from latent_tables import (
     latent_samples,
+    left_out_of_images,
+    left_out_of_rows,
     pretrained_mean,
     pretrained_ood,
     pretrained_probabilities,
@@ -322,7 +324,7 @@ PAGES: dict[str, tuple[Callable[[], str], ...]] = {
     "reproduction.md": (digits,),
     "method.md": (latent_samples,),
     "recipes.md": (
-        *(votes_on_images, votes_on_rows, votes_with_drawn_noise),
+        *(votes_on_images, votes_on_rows, votes_with_drawn_noise, left_out_of_images, left_out_of_rows),
         *(pretrained_ood, pretrained_probabilities),
     ),
 }

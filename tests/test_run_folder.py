@@ -68,7 +68,7 @@ def test_a_file_of_another_format_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("ibinn.run.folder.FORMAT", 7)
     write_tensors(tmp_path / "x", TENSORS, ABOUT)
     monkeypatch.undo()
-    with pytest.raises(RunError, match=r"format 7 .* format 2"):
+    with pytest.raises(RunError, match=r"format 7 .* format 3"):
         read_tensors(tmp_path / "x")
 
 
@@ -183,13 +183,13 @@ def test_a_folder_of_an_older_format_is_refused(folders, tmp_path, monkeypatch):
     save_run(tmp_path, dataclasses.replace(run, config=dataclasses.replace(run.config, format=1)))
     monkeypatch.undo()
     for read in (lambda: load_run(tmp_path), lambda: read_config(tmp_path / "config.toml")):
-        with pytest.raises(RunError, match=r"format 1 .* format 2"):
+        with pytest.raises(RunError, match=r"format 1 .* format 3"):
             read()
 
 
 def test_a_config_of_another_format_is_refused_as_such_whatever_else_it_holds(tmp_path):
-    (tmp_path / "config.toml").write_text('format = 3\nnew_setting = "x"\n')
-    with pytest.raises(RunError, match=r"format 3 .* format 2"):
+    (tmp_path / "config.toml").write_text('format = 4\nnew_setting = "x"\n')
+    with pytest.raises(RunError, match=r"format 4 .* format 3"):
         read_config(tmp_path / "config.toml")
     (tmp_path / "config.toml").write_text('new_setting = "x"\n')
     with pytest.raises(ConfigError, match="new_setting"):

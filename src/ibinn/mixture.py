@@ -137,7 +137,7 @@ class GaussianMixture(nn.Module):
         Tensor
             Samples, shape (N, D).
         """
-        self._check_labels(y)
+        check_labels(y, self.n_classes)
         check_temperature(temperature)
         mu = self.mu[y]
         noise = torch.randn(mu.shape, generator=generator, device=mu.device, dtype=mu.dtype)
@@ -162,17 +162,6 @@ class GaussianMixture(nn.Module):
             raise ValueError(
                 f"z has shape {tuple(z.shape)} but this mixture needs (B, {self.n_dims}); a flow for images must "
                 f"end in DCTPool, and n_dims must be the number of values in one input"
-            )
-
-    def _check_labels(self, y: Tensor) -> None:
-        if y.ndim != 1 or y.dtype.is_floating_point or y.dtype in (torch.bool, torch.uint8):
-            raise ValueError(
-                f"y must be integer labels (N,), such as int64, not {y.dtype} {tuple(y.shape)}"
-            )
-        if len(y) and not 0 <= int(y.min()) <= int(y.max()) < self.n_classes:
-            raise ValueError(
-                f"y holds labels from {int(y.min())} to {int(y.max())} but this mixture has "
-                f"classes 0 to {self.n_classes - 1}"
             )
 
 
@@ -204,6 +193,16 @@ def log_priors(n_classes: int, priors: Sequence[float] | Tensor | None) -> Tenso
             f"priors must be {n_classes} positive finite numbers, one per class, not {weights.tolist()}"
         )
     return as_default((weights / weights.sum()).log())
+
+
+def check_labels(y: Tensor, n_classes: int) -> None:
+    if y.ndim != 1 or y.dtype.is_floating_point or y.dtype in (torch.bool, torch.uint8):
+        raise ValueError(f"y must be integer labels (N,), such as int64, not {y.dtype} {tuple(y.shape)}")
+    if len(y) and not 0 <= int(y.min()) <= int(y.max()) < n_classes:
+        raise ValueError(
+            f"y holds labels from {int(y.min())} to {int(y.max())} but this mixture has "
+            f"classes 0 to {n_classes - 1}"
+        )
 
 
 def check_temperature(temperature: float) -> None:

@@ -13,6 +13,7 @@ from ibinn.metrics.classification import check_predictions, log_loss
 FARTHEST = 100.0  # the temperature is between 1 / FARTHEST and FARTHEST
 LOWEST = -1e4  # log-probabilities below, in nats, count as this: a probability of 0 has no finite loss
 SPREAD = 0.5  # standard deviation of log T before any data is seen
+N_GRID = 93  # a step of log T of 0.1
 
 
 def apply_temperature(log_q_y: Floats, temperature: float, log_w: Floats | None = None) -> Floats:
@@ -69,11 +70,22 @@ def fit_temperature(log_q_y: Floats, y: Labels, log_w: Floats | None = None) -> 
         p = np.exp(apply_temperature(log_q_y, np.exp(-log_b), log_w))
         return float(np.exp(log_b) * ((p * likelihood).sum(1) - at_label).sum() + log_b / SPREAD**2)
 
-    low, high = -np.log(FARTHEST), np.log(FARTHEST)
+    def loss(log_b: float) -> float:
+        at = np.arange(len(y)), y
+        return float(
+            -apply_temperature(log_q_y, np.exp(-log_b), log_w)[at].sum() + (log_b / SPREAD) ** 2 / 2
+        )
+
+    if not len(y):
+        return 1.0
+    # The sum may have several minima in log T: the best on a grid, then bisection beside it.
+    grid = np.linspace(-np.log(FARTHEST), np.log(FARTHEST), N_GRID)
+    best = int(np.argmin([loss(log_b) for log_b in grid]))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, N_GRID - 1)]
     for _ in range(50):
         middle = (low + high) / 2
         low, high = (low, middle) if slope(middle) > 0 else (middle, high)
-    return float(np.exp(-(low + high) / 2)) if len(y) else 1.0
+    return float(np.exp(-(low + high) / 2))
 
 
 def useful_temperature(log_q_y: Floats, y: Labels, log_w: Floats | None = None) -> float:

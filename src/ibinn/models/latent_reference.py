@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ibinn.mixture import GaussianMixture, check_temperature, squared_norm
+from ibinn.mixture import GaussianMixture, check_labels, check_temperature, squared_norm
 
 LatentNoise = Literal["bank", "drawn"]
 Codes = Iterable[tuple[Tensor, Tensor]]  # batches of z (B, D) and labels (B,)
@@ -92,8 +92,8 @@ class FullCovariance(nn.Module):
 class LowRankCovariance(nn.Module):
     """Sigma = S (c I + U (diag(variances) - c I) U^T) S, with S = diag(scale) and U^T U = I.
 
-    The r columns of U are the directions whose variance differs most from that of the others, c. With r = D this
-    is any covariance.
+    The r columns of U are the directions in which the variance, after division by scale, differs most from 1. With
+    r = D this is any covariance.
 
     Parameters
     ----------
@@ -189,14 +189,15 @@ class LatentReference(nn.Module):
     def prepare(self) -> None:
         """Derive what `forward` needs and files do not hold."""
         w = self.log_w.exp()
-        self.origin = w @ self.means  # m_0
-        whitened = self.covariance.whiten(self.means - self.origin)
-        self.span = orthonormal_rows(whitened)  # a basis of the whitened class means, (r, D)
+        origin = w @ self.means  # m_0
+        whitened = self.covariance.whiten(self.means - origin)
+        self.span = orthonormal_rows(whitened, len(w) - 1)  # a basis of the whitened class means, (r, D)
         self.centres = whitened @ self.span.T  # class means on it, (K, r)
         between = self.centres.T @ (self.centres * w[:, None])
         blind = torch.eye(len(self.span), dtype=w.dtype, device=w.device) + between
         self.precision = torch.linalg.inv(blind)  # of q_0 on it, (r, r)
         self.half_log_det = torch.linalg.slogdet(blind)[1] / 2
+        self.origin = origin  # the last: from now on other threads find everything
 
     def forward(self, z: Tensor) -> Evidence:
         """Class information and distances of z (B, D).
@@ -225,6 +226,7 @@ class LatentReference(nn.Module):
         self, y: Tensor, temperature: float = 1.0, generator: torch.Generator | None = None
     ) -> Tensor:
         """Draw z ~ N(m_y, temperature^2 Sigma) for each label of y (N,); (N, D)."""
+        check_labels(y, len(self.means))
         check_temperature(temperature)
         means = self.means[y]
         noise = torch.randn(means.shape, generator=generator, device=means.device, dtype=means.dtype)
@@ -245,10 +247,11 @@ class LatentReference(nn.Module):
         return cls(state["means"], state["log_w"], kind(**covariance))
 
 
-def orthonormal_rows(vectors: Tensor) -> Tensor:
-    """An orthonormal basis (r, D) of the span of vectors (K, D)."""
+def orthonormal_rows(vectors: Tensor, most: int) -> Tensor:
+    """An orthonormal basis (r, D) of the span of vectors (K, D), of at most `most` dimensions."""
     _, singular, rows = torch.linalg.svd(vectors, full_matrices=False)
-    kept: Tensor = rows[singular > singular.max() * 10 * torch.finfo(vectors.dtype).eps]
+    clear = singular > singular.max() * math.sqrt(torch.finfo(vectors.dtype).eps)
+    kept: Tensor = rows[:most][clear[:most]]
     return kept
 
 

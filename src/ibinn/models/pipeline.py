@@ -59,7 +59,7 @@ class Pipeline(nn.Module):
 
     def reference(self, noise: LatentNoise) -> LatentReference | None:
         """The latent reference for inputs with this noise; None if there is none."""
-        name = noise if noise in self.references else "bank"
+        name = "bank" if self.preprocess.noise is None else noise
         if name not in self.references:
             return None
         found = self.references[name]

@@ -17,7 +17,7 @@ METHOD_NAMES = {
     "vib": "VIB",
 }
 SCORE_MEANINGS = {
-    "combined": "typicality, class typicality and, for images, complexity combined",
+    "combined": "several of the other scores combined",
     "typicality": "how far its likelihood is from the usual, on either side",
     "class_typicality": "how far it lies from where its class usually lies",
     "class_information": "how little the classes explain it",

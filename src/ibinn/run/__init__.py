@@ -4,7 +4,7 @@ from pathlib import Path
 
 CONFIG, MODEL, CARD = "config.toml", "model.safetensors", "README.md"
 HISTORY, RESULTS = "history.jsonl", "results.json"
-FORMAT = 2  # of the run folder
+FORMAT = 3  # of the run folder
 
 
 class RunError(ValueError):

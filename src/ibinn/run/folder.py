@@ -195,7 +195,7 @@ def rebuild(config: RunConfig, about: dict[str, Any], state: dict[str, Tensor]) 
             whole = {name: value.to(pipeline.dtype) for name, value in stored.items()}
             pipeline.references[noise] = LatentReference.stored(whole)
     pipeline.load_state_dict(state)
-    pipeline.temperature = about.get("temperature", 1.0)  # models of earlier versions have none
+    pipeline.temperature = about["temperature"]
     return pipeline.eval()
 
 

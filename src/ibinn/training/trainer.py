@@ -20,7 +20,7 @@ from ibinn.run.folder import load_run, save_run
 from ibinn.run.settings import read_config, write_config
 from ibinn.run.trained import Run
 from ibinn.training.data import TrainingData, build_pipeline, class_shares
-from ibinn.training.finishing import fit_after_training
+from ibinn.training.finishing import fit_after_training, noises_of
 from ibinn.training.loop import Loop, Position
 from ibinn.training.options import TrainingOptions
 from ibinn.training.progress import TrainingObserver
@@ -118,6 +118,11 @@ def finish(loop: Loop) -> Run:
     reference, held_out = fit_after_training(pipeline, dataset, data.splits, loop.observer.finishing)
     if pipeline.model.has_density and reference.h is None:  # at gamma = inf nothing bounds z
         loop.observer.warn("some densities are not finite, so no p-value of this model uses a density")
+    if any(pipeline.reference(noise) is None for noise in noises_of(pipeline)):
+        loop.observer.warn(
+            "some latent codes are not finite, so it is not known where they lie: samples are drawn from the unit "
+            "Gaussians, and scores do not use the latent reference"
+        )
     facts = training_facts(loop, held_out)
     return Run.trained_on(dataset, data.config, pipeline, reference, facts)
 

@@ -144,7 +144,7 @@ export class DecisionPanel {
 
 // What the strongest of an evidence map, in nats, does to the odds.
 function odds(what, nats) {
-  return nats < 20 ? `The strongest ${what} alone changes the odds by a factor of ${Number(Math.max(Math.exp(nats), 1).toPrecision(2)).toLocaleString("en")}.` : "";
+  return nats < 20 ? `The strongest ${what} alone changes the odds, before calibration, by a factor of ${Number(Math.max(Math.exp(nats), 1).toPrecision(2)).toLocaleString("en")}.` : "";
 }
 
 function bar(name, value, width) {
