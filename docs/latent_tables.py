@@ -15,7 +15,7 @@ from ibinn.run.results import read_results
 
 NAMES = {"digits": "digits", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 SOURCES = {"mixture": "N(μ_y, I)", "fitted": "N(m_y, Σ)"}
-SHARES = ("out_of_range", "lifelike", "of_their_class")
+SHARES = ("drawn_again", "out_of_range", "lifelike", "of_their_class")
 SHOWN = ("typicality", "class_information", "class_distance", "complexity", "energy", "entropy", "combined")
 BEFORE = ({"typicality", "class_typicality", "complexity"}, {"typicality", "class_typicality"})
 N_BEST = 3  # of the sets of scores
@@ -30,14 +30,8 @@ def latent_samples() -> str:
     numbers = read("latents.json")
     if numbers is None:
         return MISSING
-    heads = (
-        "model",
-        "latent vectors",
-        "far outside the pixel range, %",
-        "lifelike, %",
-        "of the asked class, %",
-    )
-    table = [[*heads]]
+    about_range = ("drawn again, %", "far outside the pixel range, %")
+    table = [["model", "latent vectors", *about_range, "lifelike, %", "of the asked class, %"]]
     for model in (name for name in NAMES if name in numbers):
         for latent, title in SOURCES.items():
             found = numbers[model][latent]

@@ -62,6 +62,7 @@ CANDIDATES = (
     "class_distance",
     "span_distance",
 )
+ALONE = "span_distance"  # a part of class_distance; class_information depends on the same directions
 BEFORE = ("typicality", "class_typicality", "complexity")  # the parts in earlier versions
 VOTERS = {
     "images": ("mixes", "patches", "smoothing", "warps", "holes", "random phases"),
@@ -267,8 +268,9 @@ class Choice(NamedTuple):
 
 
 def choice(models: list[Model], voters: tuple[str, ...]) -> Choice:
-    names = models[0].plain
+    names = [name for name in models[0].plain if name != ALONE]
     subsets = [p for n in range(1, MOST_PARTS + 1) for p in itertools.combinations(names, n)]
+    subsets += [(name,) for name in models[0].plain if name == ALONE]
     return Choice({parts: by_kind(models, parts) for parts in subsets}, voters)
 
 

@@ -25,7 +25,7 @@ from ibinn._types import Array, Floats
 from ibinn.config import Latent
 from ibinn.data.known import load
 from ibinn.evaluation import splits_of
-from ibinn.inference.latent import Samples, encode, sample
+from ibinn.inference.latent import Samples, encode, out_of_range, sample, to_units
 from ibinn.models.latent_reference import LatentReference
 from ibinn.pretrained import pretrained_folder
 from ibinn.report.pictures import draw_sample_sets
@@ -40,12 +40,22 @@ JUDGED = "fashion_mnist"
 N = 2000  # samples of each kind, as in generation.py
 SHOWN = 10  # of each class
 CLASS = 9  # of the picture: ankle boots
-SOURCES: dict[Latent, str] = {"mixture": "from N(μ, I)", "fitted": "from where the latent codes lie"}
+SOURCES: dict[Latent, str] = {"mixture": "from N(μ, I)", "fitted": "from N(m, Σ)"}
 
 
 def drawn(run: Run, latent: Latent) -> Samples:
     y = torch.arange(N) % len(run.class_names)
     return sample(run.pipeline, N, torch.Generator().manual_seed(0), y, latent=latent)
+
+
+def first_draws_out_of_range(run: Run) -> float:
+    """The share of samples of the fitted reference that `sample` has to draw again, in percent."""
+    reference = run.pipeline.reference("drawn")
+    assert reference is not None
+    z = reference.sample(torch.arange(N) % len(run.class_names), 1.0, torch.Generator().manual_seed(0))
+    return 100 * float(
+        torch.cat([out_of_range(to_units(run.pipeline, s), True) for s in z.split(500)]).double().mean()
+    )
 
 
 def shares(samples: Samples, judge: Judge | None) -> dict[str, float]:
@@ -70,7 +80,7 @@ def latent_figure(run: Run) -> Figure:
     rows = splits_of(run, dataset).train
     x = dataset.train.x[rows[dataset.train.y[rows] == CLASS][:N]]
     with rc_context(STYLE):
-        figure = Figure(figsize=(PAGE, 3.4), layout="constrained")
+        figure = Figure(figsize=(PAGE, 2.8), layout="constrained")
         for i, (noise, title) in enumerate(
             {
                 "drawn": "noise drawn for each image",
@@ -86,7 +96,7 @@ def latent_figure(run: Run) -> Figure:
                 axis, z.numpy(), reference, run.pipeline.generative.mixture.mu.detach().double().numpy()
             )
             axis.set_title(title)
-        axis.legend(loc="lower right")
+        figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -118,7 +128,9 @@ def draw_class(axis: Axes, z: Floats, reference: LatentReference, mu: Floats) ->
             )
         )
     axis.set(xlabel="axis with the most variance", ylabel="axis with the least variance", aspect="equal")
-    axis.set(xlim=(-6, 6), ylim=(-4.5, 4.5))
+    ends = np.array([(-2, 2), (fitted[0] - 2 * spread[0], fitted[0] + 2 * spread[0])])
+    middle = (ends.min() + ends.max()) / 2
+    axis.set(xlim=(middle - 7.5, middle + 7.5), ylim=(-4, 4))
     axis.tick_params(colors=INK)
 
 
@@ -137,6 +149,7 @@ def main() -> None:
         numbers[name] = {
             latent: shares(found, judge if name == JUDGED else None) for latent, found in samples.items()
         }
+        numbers[name]["fitted"]["drawn_again"] = first_draws_out_of_range(run)
         print(name, numbers[name])
         sheets = {
             title: by_class(samples[latent], len(run.class_names)) for latent, title in SOURCES.items()

@@ -354,13 +354,19 @@ def test_prediction_sets_of_the_model_hold_its_best_class(digit_arrays, on_digit
 
 def test_a_class_of_wine_that_was_left_out_is_flagged():
     x, y = load_wine(return_X_y=True)
-    known = y < 2
-    train, test = train_test_split(np.flatnonzero(known), test_size=0.3, random_state=0, stratify=y[known])
-    model = IBINNClassifier(epochs=10, random_state=0).fit(x[train], y[train])
-    p, p_new = model.p_values(x[test]), model.p_values(x[y == 2])
-    assert roc_auc_score(np.r_[p > 2, p_new < 2], -np.r_[p, p_new]) > 0.9
-    assert np.median(p_new) <= 0.05
-    assert (p <= 0.05).mean() < 0.2
+    known, numbers = y < 2, []
+    for seed in range(5):
+        train, test = train_test_split(
+            np.flatnonzero(known), test_size=0.3, random_state=seed, stratify=y[known]
+        )
+        model = IBINNClassifier(epochs=10, random_state=seed).fit(x[train], y[train])
+        p, p_new = model.p_values(x[test]), model.p_values(x[y == 2])
+        auroc = roc_auc_score(np.r_[p > 2, p_new < 2], -np.r_[p, p_new])
+        numbers.append((auroc, (p_new <= 0.05).mean(), (p <= 0.05).mean()))
+    auroc, flagged, false_alarms = np.mean(numbers, axis=0)
+    assert auroc > 0.9
+    assert flagged > 0.5
+    assert false_alarms < 0.1
 
 
 def test_p_values_by_class(digit_arrays, on_digits):

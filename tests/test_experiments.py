@@ -7,6 +7,8 @@ import shutil
 import cifar10_8x8
 import ensemble
 import generation
+import headline
+import latents
 import numpy as np
 import ood_files
 import pyarrow.parquet as pq
@@ -14,10 +16,12 @@ import pytest
 import torch
 from comparisons import read_comparison, write_comparison
 from helpers.trainings import few_digits, trained
+from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from sklearn.metrics import roc_auc_score
 
 from ibinn.evaluation import read_test
+from ibinn.metrics.roc import auroc_of, ranks
 from ibinn.ood.sets import ood_set
 
 
@@ -117,3 +121,68 @@ def test_pairs_are_of_different_classes():
     first, second = generation.pairs(y, 100)
     assert len(first) == 100
     assert (y[first] != y[second]).all()
+
+
+# --- the choice of the headline ----------------------------------------------------------------------
+
+
+def test_strange_images_keep_shape_and_levels_and_are_strange():
+    x = np.random.default_rng(0).integers(0, 17, (30, 8, 8, 3)).astype(np.uint8)
+    kinds = headline.image_kinds(x, 17)
+    assert {*headline.VOTERS["images"]} < {*kinds}
+    for changed in (image for kind in kinds.values() for image in kind):
+        assert (changed.shape, changed.dtype) == (x.shape, x.dtype)
+        assert changed.max() <= 16
+        assert not np.array_equal(changed, x)
+
+
+def test_patches_and_phases_keep_what_they_should():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (5, 28, 28, 1)).astype(np.uint8)
+    shuffled = headline.shuffled_patches(x, rng, 4)
+    assert_array_equal(np.sort(shuffled.reshape(5, -1)), np.sort(x.reshape(5, -1)))
+    blocks = {x[0, i : i + 7, j : j + 7].tobytes() for i in range(0, 28, 7) for j in range(0, 28, 7)}
+    assert shuffled[0, 7:14, 21:28].tobytes() in blocks
+    unit = x / 255
+    spectra = [np.abs(np.fft.fft2(v, axes=(1, 2))) for v in (unit, headline.random_phases(unit, rng))]
+    assert_allclose(spectra[1], spectra[0], atol=1e-9)
+
+
+def test_a_vote_is_the_mean_over_models_of_the_mean_over_the_kinds_that_vote():
+    """Two scores: one sees only mixes, the other only noise, which has no vote."""
+    rng = np.random.default_rng(0)
+    plain = {name: rng.normal(size=100) for name in ("a", "b")}
+
+    def shifted(**by):
+        return {name: rng.normal(size=100) + by.get(name, 0.0) for name in ("a", "b")}
+
+    models = [
+        headline.Model("one", plain, {"mixes": [shifted(a=3), shifted(a=1)], "noise": [shifted(b=5)]}),
+        headline.Model("two", plain, {"mixes": [shifted(a=2)]}),
+    ]
+    chosen = headline.choice(models, ("mixes",))
+    assert chosen.order(("mixes",))[0] == ("a",)
+    areas = [
+        [100 * auroc_of(ranks(plain["a"], terms["a"]).counts()) for terms in model.strange["mixes"]]
+        for model in models
+    ]
+    assert chosen.value(("a",), ("mixes",)) == pytest.approx(np.mean([np.mean(areas[0]), areas[1][0]]))
+    assert chosen.order(("noise",))[0] == ("b",)
+    found = headline.summary(chosen)
+    assert found["table"][0]["parts"] == ("a",)
+    assert {tuple(row["parts"]) for row in found["table"]} == {("a",), ("b",), ("a", "b")}
+
+
+def test_samples_are_judged_like_those_of_generation(digits, resnets, tmp_path, monkeypatch):
+    monkeypatch.setattr(latents, "N", 60)
+    run, judge = trained(tmp_path / "run", digits, epochs=2), generation.Judge(resnets[0], digits)
+    samples = latents.drawn(run, "fitted")
+    found = latents.shares(samples, judge)
+    assert found["lifelike"] == pytest.approx(100 * judge.lifelike(samples.raw).mean())
+    assert found["of_their_class"] == pytest.approx(
+        100 * (judge.predicted(samples.raw) == samples.y).mean()
+    )
+    assert found["out_of_range"] == 0
+    assert {*latents.shares(samples, None)} == {"out_of_range"}
+    assert latents.first_draws_out_of_range(run) == 0
+    assert latents.by_class(samples, 10).shape == (10, 6, 8, 8, 1)

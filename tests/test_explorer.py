@@ -31,7 +31,7 @@ from ibinn.explorer.service import MAX_INPUTS, Explorer, Inputs, overlay, own_sa
 from ibinn.inference.attribution import evidence_map
 from ibinn.inference.explain import explain
 from ibinn.inference.judge import judge
-from ibinn.inference.latent import encode, on_axes, sample
+from ibinn.inference.latent import encode, on_axes, out_of_range, sample, to_units
 from ibinn.inference.sentences import rank_phrase, round_inverse
 from ibinn.ood.conformal import conformal_p_values, smallest_p_value
 from ibinn.ood.drift import DRIFTS, drifted, usual_drifts
@@ -220,12 +220,11 @@ def test_the_way_between_two_inputs(digits, moons):
 
 
 def test_samples_lie_about_the_mean_of_their_class(digits, moons):
+    mean = moons.pipeline.reference("drawn").means[1]
     rows = np.array([view.row for view in moons.samples(1, 64, 0.0, 0).inputs])
-    assert_allclose(
-        encode(moons.pipeline, rows), moons.model.mixture.mu[1:].detach().expand(64, 2), atol=1e-6
-    )
+    assert_allclose(encode(moons.pipeline, rows), mean.expand(64, 2), atol=1e-6)
     spread = [np.array([s.row for s in moons.samples(1, 64, t, 0).inputs]) for t in (0.5, 1.0)]
-    radius = [(encode(moons.pipeline, rows) - moons.model.mixture.mu[1]).norm(dim=1) for rows in spread]
+    radius = [(encode(moons.pipeline, rows) - mean).norm(dim=1) for rows in spread]
     assert_allclose(radius[1].detach(), 2 * radius[0].detach(), rtol=1e-6)
     assert digits.samples(3, 2, 1.0, 5) == digits.samples(3, 2, 1.0, 5) != digits.samples(3, 2, 1.0, 6)
 
@@ -274,6 +273,8 @@ def test_samples_that_leave_the_range_of_pixels_are_not_on_the_map():
     pipeline = run.pipeline
     drawn = sample(pipeline, 100, torch.Generator().manual_seed(0), batch_size=100)
     part = own_samples(run, n=100).part
+    first = pipeline.reference("drawn").sample(torch.arange(100) % 10)
+    assert out_of_range(to_units(pipeline, first), is_images=True).float().mean() > 0.1
     assert 90 < len(part) == (~drawn.is_out_of_range).sum()
     assert_array_equal(part.x, drawn.raw[~drawn.is_out_of_range])
     assert Explorer(run, pretrained_folder("cifar10"), Inputs(part, "samples")).about.n_inputs == len(part)

@@ -67,9 +67,9 @@ def export_sampler_onnx(run: Run, path: Path) -> None:
     """Write a graph from classes and noise to inputs: y (N,) int64, noise (N, D) -> x.
 
     For samples, noise is a temperature times standard normal numbers, in float32 for images and float64 for
-    tables. The graph turns it into z ~ N(m_y, temperature^2 Sigma), as `IBINNClassifier.sample` does. x is what
-    the graph of `export_onnx` takes. The metadata hold class_names, class_weights and output as JSON, and
-    ibinn_version.
+    tables. The graph turns it into z ~ N(m_y, temperature^2 Sigma), as `IBINNClassifier.sample` does, but does not
+    draw again. x is what the graph of `export_onnx` takes. The metadata hold class_names, class_weights and output
+    as JSON, and ibinn_version.
 
     Parameters
     ----------

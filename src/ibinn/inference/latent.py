@@ -16,6 +16,7 @@ from ibinn.models.pipeline import Pipeline
 from ibinn.ood.drift import DRIFTS, drifted, usual_drifts
 from ibinn.run.trained import Run
 
+REDRAWS = 5  # of a sample that is far out of range
 Axes = tuple[Tensor, Tensor]  # origin (D,) and two orthonormal directions (2, D)
 
 
@@ -65,6 +66,10 @@ def sample(
 ) -> Samples:
     """Draw inputs from a model: z ~ N(m_y, temperature^2 Sigma), decoded.
 
+    A sample that is far out of range is no possible input, so it is drawn again, at most REDRAWS times: samples
+    come from the part of the distribution that decodes to possible inputs. Far from the data the inverse of a flow
+    may grow without bound.
+
     Parameters
     ----------
     pipeline : Pipeline
@@ -78,8 +83,8 @@ def sample(
         Factor of the deviation from the class mean; 0 gives the means.
     latent : {"fitted", "mixture"}
         "fitted" draws from where the latent codes of the training set lie, see `LatentReference`. "mixture" draws
-        from N(mu_y, temperature^2 I), the Gaussians that the model was trained towards, as in the paper. So does
-        "fitted" for a model without a reference.
+        from N(mu_y, temperature^2 I), the Gaussians that the model was trained towards, once, as in the paper. So
+        does "fitted" for a model without a reference.
     batch_size : int
         Number of samples to decode at once.
 
@@ -93,12 +98,20 @@ def sample(
     else:
         labels = torch.as_tensor(y, device=pipeline.device).expand(n)
     fitted = pipeline.reference("drawn") if latent == "fitted" else None
-    source = mixture if fitted is None else fitted
-    z = source.sample(labels, temperature, generator).detach()
-    parts = [to_units(pipeline, some) for some in torch.split(z, batch_size)]
-    raw = np.concatenate([preprocess.to_raw(x) for x in parts])
-    is_out = torch.cat([out_of_range(x, preprocess.levels is not None) for x in parts])
-    return Samples(raw, labels.cpu().numpy(), is_out.cpu().numpy())
+    source, is_images = mixture if fitted is None else fitted, preprocess.levels is not None
+
+    def drawn(y: Tensor) -> Tensor:
+        z = source.sample(y, temperature, generator).detach()
+        return torch.cat([to_units(pipeline, some) for some in torch.split(z, batch_size)])
+
+    x = drawn(labels)
+    is_out = out_of_range(x, is_images)
+    for _ in range(0 if fitted is None else REDRAWS):
+        rows = is_out.nonzero()[:, 0]
+        if len(rows):
+            x[rows] = drawn(labels[rows])
+            is_out[rows] = out_of_range(x[rows], is_images)
+    return Samples(preprocess.to_raw(x), labels.cpu().numpy(), is_out.cpu().numpy())
 
 
 def out_of_range(x: Tensor, is_images: bool) -> Tensor:

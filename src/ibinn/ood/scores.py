@@ -26,7 +26,7 @@ ROUNDING = 1e-9  # of a score: relative, and absolute below 1
 MOST_EXCESS = 1e9  # keeps the combined score finite
 # Of the combined score, chosen on validation splits and strange inputs made from them: experiments/headline.py.
 PARTS_OF_IMAGES = ("typicality", "complexity", "class_information", "class_distance", "energy")
-PARTS_OF_ROWS = ("class_typicality", "class_information", "class_distance", "span_distance", "energy")
+PARTS_OF_ROWS = ("nll", "class_typicality", "class_information", "class_distance", "energy")
 
 
 @dataclass(frozen=True)
