@@ -292,7 +292,15 @@ def summary(chosen: Choice) -> dict[str, Any]:
     """The best sets of scores, the earlier one, each score alone, and the vote without each of its kinds."""
     order = chosen.order(chosen.voters)
     before = tuple(name for name in CANDIDATES if name in BEFORE and (name,) in chosen.by_parts)
-    shown = list(dict.fromkeys([*order[:N_SHOWN], before, *(parts for parts in order if len(parts) == 1)]))
+    shown = list(
+        dict.fromkeys(
+            [
+                *order[:N_SHOWN],
+                *([before] if before else ()),
+                *(parts for parts in order if len(parts) == 1),
+            ]
+        )
+    )
     without = {}
     for kind in chosen.voters:
         best = chosen.order(tuple(k for k in chosen.voters if k != kind))[0]

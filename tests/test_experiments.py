@@ -168,9 +168,10 @@ def test_a_vote_is_the_mean_over_models_of_the_mean_over_the_kinds_that_vote():
     ]
     assert chosen.value(("a",), ("mixes",)) == pytest.approx(np.mean([np.mean(areas[0]), areas[1][0]]))
     assert chosen.order(("noise",))[0] == ("b",)
-    found = headline.summary(chosen)
-    assert found["table"][0]["parts"] == ("a",)
+    found = headline.summary(headline.choice(models, ("mixes", "noise")))
     assert {tuple(row["parts"]) for row in found["table"]} == {("a",), ("b",), ("a", "b")}
+    assert found["without"]["noise"]["parts"] == ("a",)
+    assert found["without"]["mixes"]["parts"] == ("b",)
 
 
 def test_samples_are_judged_like_those_of_generation(digits, resnets, tmp_path, monkeypatch):

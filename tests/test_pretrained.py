@@ -132,11 +132,14 @@ def test_half_precision_keeps_rotations_and_has_p_values_of_its_own(tmp_path, mo
 
 
 def test_the_probabilities_of_the_demo_hold(tmp_path):
-    """Its own report: within what a perfectly calibrated model shows, for four of five seeds."""
-    seeds, wanted = (range(5), 4) if SOAK else (range(1), 1)
-    n_fine = 0
-    for seed in seeds:
-        main(["demo", "--out", str(tmp_path / str(seed)), "--seed", str(seed)])
-        calibration = read_results(tmp_path / str(seed)).scaled.calibration
-        n_fine += calibration.top_label_ece <= calibration.floor["top_label_ece"].p95
-    assert n_fine >= wanted
+    """Its own report: within what a perfectly calibrated model shows, for four of five seeds (in the soak)."""
+
+    def is_fine(folder):
+        calibration = read_results(folder).scaled.calibration
+        return calibration.top_label_ece <= calibration.floor["top_label_ece"].p95
+
+    assert is_fine(pretrained_folder("digits"))  # the demo of seed 0, as it was shipped
+    if SOAK:
+        for seed in range(5):
+            main(["demo", "--out", str(tmp_path / str(seed)), "--seed", str(seed)])
+        assert sum(is_fine(tmp_path / str(seed)) for seed in range(5)) >= 4

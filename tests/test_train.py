@@ -211,7 +211,7 @@ def test_evaluate_agrees_with_the_model_by_hand(tmp_path, capsys):
     run, digits = load_run(tmp_path / "run"), few_digits(2000)
     rows = split(digits, 0).test
     outputs = [run.pipeline.compute_output(digits.train.x[rows], draw) for draw in range(4)]
-    wrong = outputs[0].log_q_y.argmax(1) != digits.train.y[rows]
+    wrong = outputs[0].log_p_y.argmax(1) != digits.train.y[rows]
     assert results["error"] == pytest.approx(100 * wrong.mean())
     bits = np.mean([-o.log_q_x.mean() / 64 / np.log(2) for o in outputs])
     assert results["bits_per_dim"] == pytest.approx(bits)

@@ -301,8 +301,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> from sklearn.datasets import load_digits
         >>> clf = ibinn.load_pretrained("digits")
         >>> clf.predict_proba(load_digits().images[:2])[:, :2].round(1)
-        array([[1. , 0. ],
-               [0. , 0.9]])
+        array([[1., 0.],
+               [0., 1.]])
         """
         output = self._output(X)
         log_p_y = output.log_p_y if calibrated else output.log_q_y
@@ -416,7 +416,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> clf = ibinn.load_pretrained("digits")
         >>> scores, inverted = clf.ood_scores(X), clf.ood_scores(16 - X)
         >>> sorted(scores)[:4]
-        ['class_typicality', 'combined', 'complexity', 'energy']
+        ['class_distance', 'class_information', 'class_typicality', 'combined']
         >>> inverted["combined"] > scores["combined"]
         array([ True])
         """
@@ -448,7 +448,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> X = load_digits().images[:1]
         >>> clf = ibinn.load_pretrained("digits")
         >>> clf.p_values(X).round(2), clf.p_values(16 - X).round(2)
-        (array([0.33]), array([0.01]))
+        (array([0.91]), array([0.01]))
         """
         raw = self._raw(X)
         output, reference = judge(self.run_, raw), self.run_.reference
@@ -657,7 +657,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> from sklearn.datasets import load_digits
         >>> explanation = ibinn.load_pretrained("digits").explain(load_digits().images[0])
         >>> max(explanation.posterior, key=explanation.posterior.get), round(explanation.p_value, 2)
-        ('0', 0.33)
+        ('0', 0.91)
         """
         raw = self._one(x)
         return explain(self.run_, raw).in_units(self.form_.log_scale)
