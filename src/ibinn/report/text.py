@@ -22,7 +22,7 @@ SCORE_MEANINGS = {
     "class_typicality": "how far it lies from where its class usually lies",
     "class_information": "how little the classes explain it",
     "class_distance": "how far it lies from the nearest class, as that class is spread",
-    "span_distance": "the same, only in directions that differ between the classes",
+    "span_distance": "how far it lies from the nearest class, in directions that differ between classes",
     "complexity": "how unlikely it is for its complexity",
     "nll": "how unlikely it is",
     "energy": "how weak the evidence for every class is",
