@@ -34,6 +34,7 @@ MAX_SAMPLE = 50_000_000  # numbers in the sample that replaces these sums
 RANKS = (0, 16, 64, 256)  # of the covariance of more than MAX_FULL dimensions
 SHRINKAGES = (1e-4, 1e-3, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
 LEAST_VARIANCE = 1e-6  # of a dimension, relative to their mean: a constant one must not divide by 0
+ROUNDING = 1e-12  # of a variance, relative to the mean square of the codes: what is below is no variance
 
 
 class FullCovariance(nn.Module):
@@ -345,10 +346,11 @@ class Moments:
         weighted = self.offsets * self.n[:, None]
         if self.is_whole:
             covariance = (self.squares - self.offsets.T @ weighted) / freedom
-            variance = covariance.diagonal()
+            squares, variance = self.squares.diagonal(), covariance.diagonal()
         else:
-            variance = (self.squares - (self.offsets * weighted).sum(0)) / freedom
-        least = LEAST_VARIANCE * float(variance.mean()) or 1.0
+            squares = self.squares
+            variance = (squares - (self.offsets * weighted).sum(0)) / freedom
+        least = max(LEAST_VARIANCE * float(variance.mean()), ROUNDING * float(squares.mean())) or 1.0
         scale = variance.clamp_min(least).sqrt()
         if self.is_whole:
             values, basis = torch.linalg.eigh(covariance / scale / scale[:, None])
