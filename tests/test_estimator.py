@@ -1,6 +1,7 @@
 """The estimator: scikit-learn's own checks and tools, arrays of all forms, coverage, files that are refused."""
 
 import copy
+import math
 import pickle
 import subprocess
 import sys
@@ -185,7 +186,7 @@ def test_probabilities_are_tempered_likelihoods_times_weights(iris, on_iris):
     model = copy.deepcopy(on_iris)
     mixture = model.run_.pipeline.model.mixture
     mixture.phi.data = torch.tensor(weights).log()
-    model.run_.pipeline.temperature = 2.5
+    model.run_.pipeline.temperature, model.run_.pipeline.farthest = 2.5, math.inf
     z = torch.from_numpy(model.encode(x))
     log_q_z = np.stack([stats.multivariate_normal(m).logpdf(z) for m in mixture.mu.detach()], 1)
     for calibrated, temperature in ((True, 2.5), (False, 1.0)):
@@ -202,6 +203,29 @@ def test_probabilities_are_tempered_likelihoods_times_weights(iris, on_iris):
     model.run_.pipeline.temperature = 1.0
     for values, name in zip(raw, ("entropy", "max_softmax", "energy"), strict=True):
         assert_array_equal(values, model.ood_scores(x)[name])  # scores use the raw posterior
+
+
+def test_far_from_all_validation_rows_the_class_weights_remain(iris, on_iris):
+    model = copy.deepcopy(on_iris)
+    pipeline, mixture = model.run_.pipeline, model.run_.pipeline.model.mixture
+    mixture.phi.data = torch.tensor([0.7, 0.2, 0.1]).log()
+    pipeline.temperature = 1.3
+    factors = np.array([1.0, 2.0, 8.0, 1e3, 1e7])[:, None, None]
+    x = (iris[0].mean(0) + factors * (iris[0] - iris[0].mean(0))).reshape(-1, 4)
+    log_q_z, z = np.zeros((len(x), 3)), model.encode(x)
+    for k, m in enumerate(mixture.mu.detach().numpy()):
+        log_q_z[:, k] = stats.norm(m).logpdf(z).sum(1)
+    log_w = np.log([0.7, 0.2, 0.1])
+    nearest = (log_q_z + log_w).argmax(1)
+    distance = ((z - mixture.mu.detach().numpy()[nearest]) ** 2).sum(1)
+    assert (distance < pipeline.farthest).sum() > 100 < (distance > pipeline.farthest).sum()
+    temperature = 1.3 * np.maximum(1, distance / pipeline.farthest)
+    expected = softmax(log_w + log_q_z / temperature[:, None], axis=1)
+    proba = model.predict_proba(x)
+    assert_allclose(proba, expected, atol=1e-6)
+    assert_allclose(proba[-len(iris[0]) :], np.tile([0.7, 0.2, 0.1], (len(iris[0]), 1)), atol=1e-3)
+    raw = model.predict_proba(x, calibrated=False)
+    assert raw[-len(iris[0]) :].max(1).min() > 0.99  # without it, far rows get certain answers
 
 
 @pytest.mark.parametrize(

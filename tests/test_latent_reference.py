@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -389,7 +390,9 @@ def test_scores_and_samples_survive_saving(case, tmp_path):
     run, dataset = case
     save_run(tmp_path / "copy", run)
     again = load_run(tmp_path / "copy")
-    assert again.pipeline.temperature == run.pipeline.temperature
+    for name in ("temperature", "farthest"):
+        assert getattr(again.pipeline, name) == getattr(run.pipeline, name)
+    assert math.isfinite(again.pipeline.farthest)
     mine, theirs = (
         observe(run.pipeline, dataset.train.x[:20]),
         observe(again.pipeline, dataset.train.x[:20]),

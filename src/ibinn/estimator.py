@@ -279,7 +279,8 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Class probabilities p(y) q(x|y)^(1/T), normalised.
 
         The temperature T (`run_.pipeline.temperature`) is fitted on the validation split. It is 1 if no other
-        value lowers the log-loss there beyond its standard error.
+        value lowers the log-loss there beyond its standard error. It grows with the distance of inputs that lie
+        farther from all classes than any validation input, so that far from the data the class weights remain.
 
         Parameters
         ----------
@@ -288,7 +289,7 @@ class IBINNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         priors : "uniform", sequence of K floats or None, default=None
             Class weights p(y) to use instead of those of the training, by Bayes' rule.
         calibrated : bool, default=True
-            False returns the posterior q(y|x) of the trained model, with T = 1.
+            False returns the posterior q(y|x) of the trained model, with T = 1 everywhere.
 
         Returns
         -------

@@ -1,5 +1,6 @@
 """Preprocessing and model in one: levels or rows in; probabilities and the log-density in those units out."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -33,6 +34,9 @@ class Pipeline(nn.Module):
     ----------
     temperature : float
         T of the calibrated probabilities; see `calibrated`. 1 before it is fitted.
+    farthest : float
+        The largest |z - mu|^2 of the validation split, beyond which probabilities become softer; see `calibrated`.
+        inf before it is known, and without a density.
     references : ModuleDict of LatentReference
         Where the latent codes lie, by the noise of the inputs: "bank" for scores and "drawn" for samples. Without
         noise, "bank" serves both. Empty before they are fitted, and without a density.
@@ -55,7 +59,8 @@ class Pipeline(nn.Module):
     def __init__(self, preprocess: Preprocess, model: Classifier) -> None:
         super().__init__()
         self.preprocess, self.model = preprocess, model
-        self.temperature, self.references = 1.0, nn.ModuleDict()
+        self.temperature, self.farthest = 1.0, math.inf
+        self.references = nn.ModuleDict()
 
     def reference(self, noise: LatentNoise) -> LatentReference | None:
         """The latent reference for inputs with this noise; None if there is none."""
@@ -111,20 +116,25 @@ class Pipeline(nn.Module):
     def output(self, v: Tensor, log_det: Tensor) -> Output[Tensor]:
         """The model's output for v (B, ...), with log q(x) in raw units; log_det is that of the preprocessing."""
         output: Output[Tensor] = self.model.output(v)
-        output = replace(output, log_p_y=self.calibrated(output.log_q_y))
+        output = replace(output, log_p_y=self.calibrated(output.log_q_y, output.sq_distance))
         if output.log_q_x is None:
             return output
         return replace(output, log_q_x=output.log_q_x + log_det + self.preprocess.log_scale)
 
-    def calibrated(self, log_q_y: Tensor) -> Tensor:
+    def calibrated(self, log_q_y: Tensor, sq_distance: Tensor | None) -> Tensor:
         """log p(y)^(1 - 1/T) q(y|x)^(1/T), normalised, (B, K).
 
         With a density this is p(y) q(x|y)^(1/T): the class weights are not tempered. A plain classifier has none.
+        Farther from the nearest mean than any input of the validation split, T grows with |z - mu|^2 / farthest.
+        The logits grow only with |z - mu|, so that far from all data the class weights alone remain.
         """
-        if self.temperature == 1.0:
-            return log_q_y
+        temperature = torch.full_like(log_q_y[:, :1], self.temperature)
+        if sq_distance is not None:
+            temperature = temperature * (sq_distance / self.farthest).clamp_min(1)[:, None]
         log_w = 0.0 if self.log_w is None else self.log_w
-        return F.log_softmax(log_w + (log_q_y.clamp_min(LOWEST) - log_w) / self.temperature, dim=1)
+        log_q_x_given_y = log_q_y.clamp_min(torch.finfo(log_q_y.dtype).min) - log_w  # up to a constant
+        tempered = F.log_softmax(log_w + (log_q_x_given_y / temperature).clamp_min(LOWEST), dim=1)
+        return torch.where(temperature == 1, log_q_y, tempered)
 
     @property
     def log_w(self) -> Tensor | None:

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -24,7 +25,7 @@ from ibinn._types import Array
 from ibinn.config import ConfigError, RunConfig, from_dict, from_toml, to_toml
 from ibinn.data.inputs import InputForm
 from ibinn.data.preprocess import ImagePreprocess, Preprocess, TablePreprocess
-from ibinn.formats import parameter_to_json
+from ibinn.formats import finite_or_none, parameter_to_json
 from ibinn.models.latent_reference import LatentNoise, LatentReference
 from ibinn.models.methods import build_model
 from ibinn.models.pipeline import Pipeline
@@ -70,6 +71,7 @@ def save_run(folder: Path, run: Run) -> None:
         "feature_names": run.feature_names,
         "has_named_columns": run.has_named_columns,
         "temperature": run.pipeline.temperature,
+        "farthest": finite_or_none(run.pipeline.farthest),
         "h": reference.h,
         "shell": reference.shell,
         "facts": dataclasses.asdict(run.facts),
@@ -196,6 +198,7 @@ def rebuild(config: RunConfig, about: dict[str, Any], state: dict[str, Tensor]) 
             pipeline.references[noise] = LatentReference.stored(whole)
     pipeline.load_state_dict(state)
     pipeline.temperature = about["temperature"]
+    pipeline.farthest = math.inf if about["farthest"] is None else about["farthest"]
     return pipeline.eval()
 
 

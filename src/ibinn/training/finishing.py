@@ -3,6 +3,7 @@
 References and temperature use the training and the validation split, the p-values the calibration split.
 """
 
+import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -18,6 +19,7 @@ from ibinn.metrics.classification import brier, log_loss, wrong
 from ibinn.metrics.temperature import useful_temperature
 from ibinn.models.classifier import evaluation_mode
 from ibinn.models.latent_reference import LatentNoise, fit_latent_reference
+from ibinn.models.output import Output
 from ibinn.models.pipeline import Pipeline, chunks
 from ibinn.ood.scores import Reference, fit_reference, observe
 from ibinn.run.facts import HeldOut
@@ -57,15 +59,24 @@ def fit_after_training(
 def fit_scores(
     pipeline: Pipeline, dataset: Dataset, splits: Splits, count: "Counter"
 ) -> tuple[Reference, HeldOut]:
-    """The temperature of the pipeline, and what `fit_after_training` returns."""
+    """What the calibrated probabilities of the pipeline need, and what `fit_after_training` returns."""
     x, y = dataset.train.x, dataset.train.y
     validation = observe(pipeline, x[splits.validation], BATCH_SIZE, count.from_here())
     log_w = None if pipeline.log_w is None else pipeline.log_w.cpu().double().numpy()
     pipeline.temperature = useful_temperature(validation.log_q_y, y[splits.validation], log_w)
+    pipeline.farthest = farthest_distance(validation)
     calibration = observe(pipeline, x[splits.calibration], BATCH_SIZE, count.from_here())
     y_calibration = y[splits.calibration]
     reference = fit_reference(validation, calibration, pipeline.preprocess.n_dims, y_calibration)
     return reference, held_out_numbers(calibration.log_p_y, y_calibration)
+
+
+def farthest_distance(validation: Output[Floats]) -> float:
+    """The largest finite |z - mu|^2 of these inputs, for `Pipeline.farthest`; inf without any above 0."""
+    if validation.sq_distance is None:
+        return math.inf
+    finite = validation.sq_distance[np.isfinite(validation.sq_distance)]
+    return float(finite.max(initial=0)) or math.inf
 
 
 def noises_of(pipeline: Pipeline) -> tuple[LatentNoise, ...]:
