@@ -12,6 +12,7 @@ import requests
 from helpers.serving import serving
 from PIL import Image
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -112,7 +113,9 @@ class Page:
         return self.one(selector)
 
     def click(self, selector):
-        self.show(selector).click()
+        # The page may be drawn anew between finding and clicking.
+        wait = WebDriverWait(self.driver, 20, 0.05, ignored_exceptions=[StaleElementReferenceException])
+        wait.until(lambda _: self.show(selector).click() is None)
 
     def p_value(self, selector="#p-value"):
         return float(self.text(selector).removeprefix("p ").removeprefix("= ").removeprefix("< "))
