@@ -17,6 +17,7 @@ from ibinn.data.augment import (
     Augmentation,
     adjust_colours,
     augment,
+    cover,
     mirror,
     move_window,
     rotate,
@@ -35,6 +36,7 @@ PARTS = {
     "crop": Augmentation(crop=2),
     "rotation": Augmentation(rotation=12.0),
     "jitter": Augmentation(jitter=(0.1, 0.1, 0.05)),
+    "cutout": Augmentation(cutout=3),
     "paper": PAPER_AUGMENTATION,
 }
 
@@ -268,3 +270,18 @@ def test_mistakes_get_one_clear_sentence(act, sentence):
     with pytest.raises(ValueError, match=sentence) as error:
         act()
     assert "\n" not in str(error.value)
+
+
+@given(st.integers(0, 1000), st.integers(1, 9))
+def test_cutout_is_a_square_in_the_mean_colour(seed, side):
+    x = torch.rand(4, 3, 7, 9, generator=seeded(seed))
+    place = 2 * torch.rand(4, 2, generator=seeded(seed + 1)) - 1
+    covered = cover(x, place, side)
+    for image, found, (down, right) in zip(x, covered, place.tolist(), strict=True):
+        expected = image.clone()
+        row, column = int((down + 1) / 2 * 7), int((right + 1) / 2 * 9)
+        for i in range(row - side // 2, row - side // 2 + side):
+            for j in range(column - side // 2, column - side // 2 + side):
+                if 0 <= i < 7 and 0 <= j < 9:
+                    expected[:, i, j] = image.mean((1, 2))
+        assert_close(found, expected)

@@ -59,6 +59,14 @@ log_w = torch.zeros(3)
 # what is wrong: (what to do, what the sentence must name)
 MISTAKES = {
     "unknown subnet": (lambda: flow_of((3, 8, 8), subnet="heavy"), "one of paper, light"),
+    "evidence at one resolution": (
+        lambda: flow_of((3, 8, 8), (1,), evidence=(4, 4)),
+        "a second resolution",
+    ),
+    "evidence of small images": (
+        lambda: flow_of((3, 8, 8), evidence=(4,) * 5),
+        "too many for images of 8 x 8",
+    ),
     "one class": (lambda: GaussianMixture(1, 3), "n_classes is 1"),
     "no class": (lambda: GaussianMixture(0, 3), "at least 2 classes"),
     "no dimension": (lambda: GaussianMixture(2, 0), "n_dims is 0"),

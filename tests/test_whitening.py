@@ -27,12 +27,16 @@ def gaussian_images(n=3000, side=8):
     return Dataset("gaussian", part, None, ("a", "b"), 256), entropy
 
 
-def at_the_start(dataset, normalise, method="ibinn"):
+def at_the_start(dataset, normalise, method="ibinn", **network):
     splits = split(dataset, 0)
     config = configure(
         dataset, len(splits.train), method=method, gamma=1.0, seed=0, priors="data", precision="float32"
     )
-    config = dataclasses.replace(config, recipe=dataclasses.replace(config.recipe, normalise=normalise))
+    config = dataclasses.replace(
+        config,
+        recipe=dataclasses.replace(config.recipe, normalise=normalise),
+        network=dataclasses.replace(config.network, **network),
+    )
     return build_pipeline(config, dataset, splits.train), splits
 
 
@@ -75,3 +79,27 @@ def test_every_method_can_start_so(method):
     digits = load("digits")
     pipeline, splits = at_the_start(digits, "whiten", method)
     assert np.isfinite(pipeline.compute_output(digits.train.x[splits.validation]).log_q_y).all()
+
+
+@pytest.mark.parametrize("normalise", ["whiten", "equalise"])
+def test_evidence_starts_from_the_image_and_alone(normalise):
+    dataset, _ = gaussian_images(n=600)
+    pipeline, splits = at_the_start(dataset, normalise, blocks=(0, 1), evidence=(4, 8))
+    mu = pipeline.model.mixture.mu
+    differs = (mu[0] - mu[1]).abs() > 0
+    n_code = 10
+    assert differs[-16 : -16 + n_code].all()  # 4 x 4 values are factored out, and come last
+    assert not differs[:-16].any()
+    assert not differs[-16 + n_code :].any()
+    assert torch.dist(mu[0], mu[1]).item() == pytest.approx(3, rel=1e-5)
+    seen = {}
+    down, mix, evidence, _ = pipeline.model.flow.layers
+    evidence.subnet.features[0].register_forward_hook(lambda module, x, image: seen.update(image=image))
+    v, _ = pipeline.prepared(dataset.train.x[splits.validation][:5])
+    with torch.no_grad():
+        z, _ = mix(down(v)[0])
+        evidence(z)
+        z[:, evidence.n_passive :] = mix.shift[evidence.n_passive :, None, None]
+        without = down.inverse(mix.inverse(z))
+    image = seen["image"] - seen["image"].mean((0, 2, 3), keepdim=True)
+    assert torch.allclose(image, without - without.mean((0, 2, 3), keepdim=True), atol=1e-4)

@@ -19,7 +19,7 @@ import tomli_w
 
 Config = TypeVar("Config")  # any dataclass
 
-Method = Literal["ibinn", "class-nll", "class-nll-fixed", "resnet", "irevnet", "vib"]
+Method = Literal["ibinn", "class-nll", "class-nll-fixed", "resnet", "irevnet", "vib", "rival"]
 Size = Literal["tiny", "small", "base", "paper"]
 Precision = Literal["float32", "bf16"]
 Priors = Literal["data", "uniform", "learned"]
@@ -90,6 +90,8 @@ class Network:
         Initial scale of the layers that mix channels.
     learn_scale : bool
         Whether training changes these scales.
+    evidence : tuple of int
+        Widths of a residual network in a coupling that sees the whole image, one per resolution. Empty for none.
     """
 
     blocks: tuple[int, ...]
@@ -104,6 +106,7 @@ class Network:
     dense_dropout: float
     scale: float = 1.0
     learn_scale: bool = True
+    evidence: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not len(self.blocks) == len(self.widths) == len(self.dropouts):
@@ -170,6 +173,8 @@ class Recipe:
         Rotate images by up to this many degrees in each direction.
     jitter : tuple of float
         Change brightness, contrast and saturation by a factor of up to 1 plus or minus these numbers.
+    cutout : int
+        Cover a square of this many pixels a side, at a random place, with the mean colour of the image.
     """
 
     epochs: int
@@ -191,11 +196,13 @@ class Recipe:
     crop: int = 0
     rotation: float = 0.0
     jitter: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    cutout: int = 0
 
     def __post_init__(self) -> None:
         at_least("epochs", self.epochs, 1)
         at_least("batch_size", self.batch_size, 2)
         at_least("patience", self.patience, 0)
+        at_least("cutout", self.cutout, 0)
         at_least("weight_decay", self.weight_decay, 0)
         at_least("mu_rate", self.mu_rate, 0)
         for name in ("learning_rate", "clip"):

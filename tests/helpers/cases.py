@@ -18,8 +18,9 @@ from ibinn import Bijection, Chain, dense_flow, image_flow
 from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
+from ibinn.flows.factor_out import FactorOut
 from ibinn.flows.mixing import ActNorm, AffineMix, Permute
-from ibinn.flows.subnets import conv_subnet, dense_subnet, light_subnet
+from ibinn.flows.subnets import EvidenceSubnet, conv_subnet, dense_subnet, light_subnet
 from ibinn.models.architectures import default_network
 
 
@@ -39,6 +40,7 @@ def images(channels, sides, step=1):
 vectors = st.tuples(st.integers(1, 12))
 conv = partial(conv_subnet, width=5)
 dense = partial(dense_subnet, width=7)
+evidence = partial(EvidenceSubnet, width=5, widths=(4, 6), n_code=3)
 
 
 def flow_of(shape, blocks=(1, 1), widths=64, dropouts=0.0, seed=0, **settings):
@@ -74,6 +76,17 @@ LAYERS = {
     "light downsampling coupling": Case(
         lambda s: DownsampleCoupling(s[0], partial(light_subnet, width=5, stride=2, dropout=0.2)),
         images((2, 5), (1, 3), step=2),
+    ),
+    "one active channel": Case(
+        lambda s: AffineCoupling(s[0], conv, clamp=2.0, slope=0.5, n_active=1), images((2, 7), (1, 6))
+    ),
+    "evidence coupling": Case(
+        lambda s: AffineCoupling(s[0], evidence, n_active=1),
+        images((4, 4), (2, 5)),
+    ),
+    "factor out": Case(
+        lambda s: FactorOut(s[0], 1, Chain(AffineMix(s[0] - 1), DCTPool((s[0] - 1, *s[1:])))),
+        images((2, 7), (1, 6)),
     ),
     "squeeze": Case(lambda s: Squeeze(), images((1, 5), (1, 3), step=2)),
     "scale on images": Case(lambda s: ActNorm(s[0], scale=0.75), images((1, 7), (1, 6))),
@@ -111,6 +124,11 @@ NETWORKS = {
     "image flow, downsampling first": Case(
         lambda s: flow_of(s, blocks=(0, 1), widths=(4, 4), dropouts=(0.0, 0.0), learn_scale=False),
         images((2, 4), (1, 3), step=2),
+    ),
+    "image flow, evidence": Case(
+        lambda s: flow_of(s, blocks=(1, 1), widths=6, dense_width=8, subnet="light", evidence=(4, 6)),
+        images((1, 3), (2, 3), step=4),
+        (1, 8, 8),
     ),
     "dense flow": Case(lambda s: dense_flow(s[0], blocks=4, width=8), vectors, (4,)),
     "dense flow with dropout": Case(

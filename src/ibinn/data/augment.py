@@ -26,12 +26,16 @@ class Augmentation:
         Rotate about the centre by up to this many degrees in each direction.
     jitter : tuple of float
         Multiply brightness, contrast and saturation by a factor from 1 - a to 1 + a each.
+    cutout : int
+        Cover a square of this many pixels a side with the mean colour of the image. Its centre is anywhere in the
+        image, so part of the square may lie outside.
     """
 
     flip: bool = False
     crop: int = 0
     rotation: float = 0.0
     jitter: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    cutout: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.crop, int) or self.crop < 0:
@@ -77,6 +81,8 @@ def augment(
         x = rotate(x, settings.rotation * uniform(x, (n,), source), shift)
     elif settings.crop:
         x = move_window(x, shift)
+    if settings.cutout:
+        x = cover(x, uniform(x, (n, 2), source), settings.cutout)
     return x if step is None else (x / step).round() * step
 
 
@@ -135,6 +141,17 @@ def rotate(x: Tensor, degrees: Tensor, shift: Tensor) -> Tensor:
         [(cos * right - sin * down) * 2 / width, (sin * right + cos * down) * 2 / height], 3
     )
     return F.grid_sample(x, source, mode="bilinear", padding_mode="border", align_corners=False)
+
+
+def cover(x: Tensor, place: Tensor, side: int) -> Tensor:
+    """Replace a square by the mean colour of its image; place (B, 2) in [-1, 1) is that of its centre."""
+    inside = x.new_ones((), dtype=torch.bool)
+    for dim, n_pixels in ((2, x.shape[2]), (3, x.shape[3])):
+        centre = ((place[:, dim - 2] + 1) * n_pixels / 2).floor()
+        offset = torch.arange(n_pixels, device=x.device) - centre[:, None] + side // 2
+        along = (offset >= 0) & (offset < side)
+        inside = inside & along.reshape(len(x), 1, *((n_pixels, 1) if dim == 2 else (1, n_pixels)))
+    return torch.where(inside, x.mean((2, 3), keepdim=True), x)
 
 
 def uniform(x: Tensor, shape: tuple[int, ...], source: Source) -> Tensor:

@@ -9,7 +9,6 @@ from ibinn.flows.base import Back, Bijection, check_channels, check_input
 from ibinn.flows.fast.fused import log_scale, scale_and_shift
 from ibinn.flows.fast.recompute import gradients
 from ibinn.flows.precision import full_precision
-from ibinn.flows.subnets import Subnet
 
 SubnetFactory = Callable[[int, int], nn.Module]  # (channels in, channels out) -> the s,t-network
 
@@ -19,7 +18,7 @@ class AffineCoupling(Bijection):
 
     x1 (passive) is the first half of the channels, x2 (active) the rest. With an odd number the active half has
     one more, so a single channel is still transformed: x1 is then empty, and the layer is a learned scale and
-    shift.
+    shift. `n_active` sets another number of active channels.
 
     Parameters
     ----------
@@ -31,6 +30,8 @@ class AffineCoupling(Bijection):
         Bound on the log-scale.
     slope : float
         Slope of the soft clamp at 0, as a factor of `clamp`.
+    n_active : int, optional
+        Number of active channels; half of them by default.
 
     Examples
     --------
@@ -46,17 +47,22 @@ class AffineCoupling(Bijection):
     """
 
     def __init__(
-        self, n_channels: int, subnet: SubnetFactory, clamp: float = 0.7, slope: float = 0.1
+        self,
+        n_channels: int,
+        subnet: SubnetFactory,
+        clamp: float = 0.7,
+        slope: float = 0.1,
+        n_active: int | None = None,
     ) -> None:
         super().__init__()
         check_channels(self, n_channels)
         if not clamp > 0 or not slope > 0:
             raise ValueError(f"clamp and slope must be positive, not {clamp} and {slope}")
         self.n_channels = n_channels
-        self.n_passive = n_channels // 2
+        self.n_passive = n_channels // 2 if n_active is None else n_channels - n_active
         self.clamp, self.slope = clamp, slope
         self.subnet = subnet(self.n_passive, 2 * self.n_outputs)
-        self.ndim = self.subnet.ndim if isinstance(self.subnet, Subnet) else None
+        self.ndim: int | None = getattr(self.subnet, "ndim", None)
 
     @property
     def n_outputs(self) -> int:

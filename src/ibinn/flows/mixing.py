@@ -191,8 +191,8 @@ class AffineMix(ScaleShift):
         pixels = full_precision(x).movedim(1, 0).flatten(1).cpu().double()  # not all devices have float64
         variance, components = torch.linalg.eigh(torch.cov(pixels, correction=0).reshape(len(pixels), -1))
         # Their signs are arbitrary: the largest entry of each is made positive.
-        rotation = (components * components.gather(0, components.abs().argmax(0)[None]).sign()).T
-        variance = variance.clamp_min(0) + max(LEAST_VARIANCE * float(variance.mean()), 1e-30)
+        rotation = (components * components.gather(0, components.abs().argmax(0)[None]).sign()).T.flip(0)
+        variance = variance.flip(0).clamp_min(0) + max(LEAST_VARIANCE * float(variance.mean()), 1e-30)
         stretch = self.scale * variance.rsqrt()
         self.rotation.copy_(rotation)
         self.log_scale.copy_(stretch.log())
@@ -210,8 +210,12 @@ class AffineMix(ScaleShift):
     def inverse(self, z: Tensor) -> Tensor:
         check_input(self, z, self.n_channels)
         check_dtype(self, z, self.log_scale.dtype)
-        back = self.rotation.T * (-self.log_scale).exp()
+        back = self.inverse_matrix()
         return mix_channels(z, back, -(back * self.shift).sum(1))
+
+    def inverse_matrix(self) -> Tensor:
+        """Q^T exp(-log_scale), (C, C)."""
+        return self.rotation.T * (-self.log_scale).exp()
 
     def step_back(self, z: Tensor, grad_z: Tensor, grad_log_det: Tensor) -> Back:
         with torch.no_grad():

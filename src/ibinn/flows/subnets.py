@@ -3,6 +3,7 @@
 import itertools
 import math
 import warnings
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,10 @@ from torch.nn import functional as F
 from ibinn.flows.fast.batch_norm import BatchNorm
 from ibinn.flows.fast.fused import is_plain
 
+if TYPE_CHECKING:
+    from ibinn.flows.mixing import AffineMix
+
+QUIET = -4.0  # raw of the values that carry the code, at the start: a scale of 0.15 with our clamp of 2
 MIN_FOLD_BATCH = 8  # folding is repeated in each call, and pays from this batch size on
 
 
@@ -146,3 +151,69 @@ def linear(n_in: int, n_out: int) -> nn.Linear:
     nn.init.normal_(layer.weight, std=0.1 * math.sqrt(2 / max(n_in, 1)))
     nn.init.zeros_(layer.bias)
     return layer
+
+
+class EvidenceSubnet(nn.Module):
+    """A subnet that sees the whole image: a local subnet's (raw, t), plus what a residual network reads from it.
+
+    A light subnet computes raw and t from the neighbourhood of each pixel. The residual network goes from the
+    image, at twice the resolution of x, down to a vector of features. A linear layer, 0 at the start, turns it
+    into a shift of the first `n_code` active values. These start with a small scale, so that little but the shift
+    is left of them.
+    """
+
+    ndim = 4
+
+    def __init__(self, n_in: int, n_out: int, width: int, widths: tuple[int, ...], n_code: int) -> None:
+        super().__init__()
+        check_passive(n_in)
+        self.n_code = n_code
+        self.local = light_subnet(n_in, n_out, width)
+        n_squeezed = n_in + n_out // 2
+        self.unmix = nn.Conv2d(n_in, n_squeezed, 1)
+        blocks = (0, *(1,) * (len(widths) - 1))
+        self.features = nn.Sequential(
+            nn.PixelShuffle(2), residual_features(n_squeezed // 4, widths, blocks)
+        )
+        self.readout = nn.Linear(widths[-1], n_code)
+        for parameter in self.readout.parameters():
+            nn.init.zeros_(parameter)
+        self.quiet = nn.Parameter(torch.full((n_code,), QUIET))
+
+    @torch.no_grad()
+    def start_from(self, mix: "AffineMix") -> None:
+        """Let the residual network see what was before the mix, but for the active channels."""
+        self.unmix.weight.copy_(mix.inverse_matrix()[:, : self.unmix.in_channels, None, None])
+        assert self.unmix.bias is not None
+        self.unmix.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        local: Tensor = self.local(x)
+        code: Tensor = self.readout(self.features(self.unmix(x)).amax((2, 3)))
+        code = torch.stack([self.quiet.to(code).expand_as(code), code], dim=1)  # of raw and of t
+        n_values = local[0].numel() // 2
+        return local + F.pad(code, (0, n_values - code.shape[2])).view_as(local)
+
+
+class ResidualBlock(nn.Module):
+    """x + conv, batch-norm, ReLU, twice."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*conv_norm_relu(width, width), *conv_norm_relu(width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        change: Tensor = self.layers(x)
+        return x + change
+
+
+def residual_features(n_in: int, widths: tuple[int, ...], blocks: tuple[int, ...]) -> nn.Sequential:
+    """At each resolution a convolution and residual blocks; max-pooling halves the resolution between them."""
+    layers: list[nn.Module] = []
+    for level, (width, n_blocks) in enumerate(zip(widths, blocks, strict=True)):
+        layers += conv_norm_relu(n_in, width)
+        if level > 0:
+            layers.append(nn.MaxPool2d(2))
+        layers += [ResidualBlock(width) for _ in range(n_blocks)]
+        n_in = width
+    return nn.Sequential(*layers)

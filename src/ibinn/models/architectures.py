@@ -14,11 +14,13 @@ from ibinn.flows.base import Bijection, Chain
 from ibinn.flows.coupling import AffineCoupling, SubnetFactory
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
+from ibinn.flows.factor_out import FactorOut
 from ibinn.flows.mixing import ActNorm, AffineMix, Permute
-from ibinn.flows.subnets import conv_subnet, dense_subnet, light_subnet
+from ibinn.flows.subnets import EvidenceSubnet, conv_subnet, dense_subnet, light_subnet
 
 ImageShape = tuple[int, int, int]  # channels, height, width
 SUBNETS = {"paper": conv_subnet, "light": light_subnet}
+N_CODE = 10
 LARGEST_ROTATION = 512  # longer vectors are permuted: a dense matrix would outweigh the subnets
 
 PAPER_NETWORK = Network(
@@ -124,8 +126,9 @@ def image_flow(shape: ImageShape, network: Network | None = None, seed: int = 0)
     network = network or default_network(shape)
     clamp, slope, down_slope = network.clamp, network.slope, network.down_slope
     finish = partial(block, scale=network.scale, learn_scale=network.learn_scale)
-    layers: list[Bijection] = []
+    chains: list[list[Bijection]] = [[]]
     for stage in image_stages(shape, network):
+        layers = chains[-1]
         n_out, block_seed = stage.n_channels, 1000 * seed + stage.number
         match stage.kind:
             case "squeeze":
@@ -135,17 +138,26 @@ def image_flow(shape: ImageShape, network: Network | None = None, seed: int = 0)
                 layers += finish(down, n_out, block_seed)
             case "conv":
                 layers += finish(AffineCoupling(n_out, stage.subnet, clamp, slope), n_out, block_seed)
+            case "evidence":
+                layers.append(AffineCoupling(n_out + 1, stage.subnet, clamp, slope, n_active=1))
+                chains.append([])
             case "pool":
                 layers.append(DCTPool(stage.shape))
             case "dense":
                 layers += finish(dense_coupling(n_out, stage.subnet, slope), n_out, block_seed)
-    return Chain(*layers)
+    flow = Chain(*chains.pop())
+    while chains:
+        outer = chains.pop()
+        coupling = outer[-1]
+        assert isinstance(coupling, AffineCoupling)
+        flow = Chain(*outer, FactorOut(coupling.n_channels, 1, flow))
+    return flow
 
 
 class Stage(NamedTuple):
     """A step of a network on images: its kind, output channels, subnet and number among the blocks."""
 
-    kind: Literal["squeeze", "down", "conv", "pool", "dense"]
+    kind: Literal["squeeze", "down", "conv", "evidence", "pool", "dense"]
     n_channels: int
     subnet: SubnetFactory = nn.Identity
     number: int = 0
@@ -168,9 +180,13 @@ def image_stages(shape: ImageShape, network: Network) -> Iterator[Stage]:
             n_channels, height, width = 4 * n_channels, height // 2, width // 2
             number = next(numbers)
             yield Stage("down", n_channels, partial(conv, stride=2, first_relu=number > 0), number)
+        if network.evidence and level == (0 if shape[0] == 1 else 1):
+            n_channels -= 1
+            evidence = partial(EvidenceSubnet, width=subnet_width, widths=network.evidence, n_code=N_CODE)
+            yield Stage("evidence", n_channels, evidence, next(numbers))
         for number in itertools.islice(numbers, n_blocks):
             yield Stage("conv", n_channels, partial(conv, first_relu=number > 0), number)
-    n_dims = math.prod(shape)
+    n_dims = n_channels * height * width
     yield Stage("pool", n_dims, shape=(n_channels, height, width))
     dense = partial(dense_subnet, width=network.dense_width, dropout=network.dense_dropout)
     for number in itertools.islice(numbers, network.dense_blocks):
@@ -272,6 +288,13 @@ def check_resolutions(shape: ImageShape, network: Network) -> None:
         raise ValueError(f"subnet is {network.subnet!r} but must be one of {', '.join(SUBNETS)}")
     if not network.blocks:
         raise ValueError("blocks is empty, but a network on images needs at least one resolution")
+    if network.evidence and n_halvings(network, shape[0]) == 0:
+        raise ValueError("evidence needs a network that halves the image; give blocks a second resolution")
+    if network.evidence and min(shape[1:]) < 2 ** (len(network.evidence) - 1):
+        raise ValueError(
+            f"evidence has {len(network.evidence)} resolutions, too many for images of {shape[1]} x {shape[2]}; "
+            f"give it fewer widths"
+        )
     halvings = n_halvings(network, shape[0])
     if halvings > possible_halvings(shape):
         raise ValueError(

@@ -15,6 +15,7 @@ from ibinn.flows.coupling import SubnetFactory
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import Squeeze
 from ibinn.flows.precision import full_precision
+from ibinn.flows.subnets import residual_features
 from ibinn.models.architectures import ImageShape, image_stages
 from ibinn.models.output import Output
 
@@ -61,6 +62,18 @@ class SoftmaxClassifier(nn.Module):
 
 class ResNet(SoftmaxClassifier):
     """The flow's network with a residual block in place of each coupling block; not invertible."""
+
+
+class Rival(SoftmaxClassifier):
+    """A residual network with batch-norm, global max-pooling and a small linear read-out: the classifier to beat.
+
+    Unlike `ResNet`, it owes nothing to the flow. network.blocks are its residual blocks at each resolution.
+    """
+
+    def __init__(self, shape: ImageShape, n_classes: int, network: Network) -> None:
+        body = residual_features(shape[0], network.widths, network.blocks)
+        features = nn.Sequential(body, nn.AdaptiveMaxPool2d(1), nn.Flatten())
+        super().__init__(features, network.widths[-1], n_classes)
 
 
 class IRevNet(SoftmaxClassifier):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ibinn.config import Method, RunConfig
+from ibinn.config import ConfigError, Method, RunConfig
 from ibinn.flows.base import Bijection
 from ibinn.flows.subnets import dense_subnet
 from ibinn.mixture import GaussianMixture
@@ -18,6 +18,7 @@ from ibinn.models.baselines import (
     VIB,
     IRevNet,
     ResNet,
+    Rival,
     SoftmaxClassifier,
     residual_image_features,
     residual_vector_features,
@@ -167,6 +168,16 @@ def make_irevnet(
     return IRevNet(make_flow(config, shape), math.prod(shape), n_classes)
 
 
+def make_rival(
+    config: RunConfig, shape: tuple[int, ...], n_classes: int, priors: Sequence[float] | None
+) -> Rival:
+    if len(shape) != 3:
+        raise ConfigError(
+            "the method rival is for images; for a table compare with scikit-learn's classifiers"
+        )
+    return Rival(shape, n_classes, config.network)
+
+
 def make_residual(
     config: RunConfig,
     shape: tuple[int, ...],
@@ -205,5 +216,6 @@ METHODS: dict[Method, MethodSpec] = {
     ),
     "resnet": MethodSpec(partial(make_residual, kind=ResNet), softmax_losses, infinite_gamma),
     "irevnet": MethodSpec(make_irevnet, softmax_losses, infinite_gamma),
+    "rival": MethodSpec(make_rival, softmax_losses, infinite_gamma),
     "vib": MethodSpec(partial(make_residual, kind=VIB), vib_losses, configured_gamma),
 }

@@ -46,6 +46,7 @@ ROWS = {  # in the order of the rows: group, label; {} becomes gamma
     "vib": (DISCRIMINATIVE, METHOD_NAMES["vib"] + " ({})"),
     "resnet": (DISCRIMINATIVE, METHOD_NAMES["resnet"]),
     "irevnet": (DISCRIMINATIVE, METHOD_NAMES["irevnet"]),
+    "rival": (DISCRIMINATIVE, METHOD_NAMES["rival"]),
 }
 
 

@@ -14,6 +14,7 @@ METHOD_NAMES = {
     "class-nll-fixed": "class-NLL with fixed means",
     "resnet": "ResNet",
     "irevnet": "i-RevNet",
+    "rival": "rival",
     "vib": "VIB",
 }
 SCORE_MEANINGS = {

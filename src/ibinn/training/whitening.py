@@ -1,5 +1,6 @@
 """The start of training with recipe.normalise = "whiten": close to linear discriminant analysis (LDA)."""
 
+import itertools
 import math
 
 import numpy as np
@@ -9,10 +10,15 @@ from torch import Tensor, nn
 from ibinn._types import Array, Labels, Rows
 from ibinn.data.dataset import Dataset
 from ibinn.flows.base import Chain
+from ibinn.flows.coupling import AffineCoupling
+from ibinn.flows.factor_out import FactorOut
 from ibinn.flows.mixing import ActNorm, AffineMix
+from ibinn.flows.subnets import EvidenceSubnet
+from ibinn.mixture import separated_means
 from ibinn.models.classifier import evaluation_mode
 from ibinn.models.pipeline import Pipeline, chunks
 
+DISTANCE_OF_EVIDENCE = 3.0  # of the means, at the start
 MAX_VALUES = 20_000_000  # of the images used: half a gigabyte for their covariance
 
 
@@ -38,16 +44,22 @@ def whiten_flow(pipeline: Pipeline, images: Array) -> None:
     flow = pipeline.model.flow
     if not isinstance(flow, Chain):
         return
-    n_channels = 0  # of the last mix
     with evaluation_mode(flow):
-        batches = noisy_batches(pipeline, images)
-        for layer in flow.layers:
-            if isinstance(layer, ActNorm) or (
-                isinstance(layer, AffineMix) and layer.n_channels != n_channels
-            ):
-                n_channels = layer.n_channels
-                layer.start_from(torch.cat(batches))
-            batches = [layer(batch)[0] for batch in batches]
+        whiten_chain(flow, noisy_batches(pipeline, images))
+
+
+def whiten_chain(chain: Chain, batches: list[Tensor]) -> None:
+    """`whiten_flow` for the layers of a chain, whose inputs are these batches."""
+    n_channels = 0  # of the last mix
+    for layer in chain.layers:
+        if isinstance(layer, ActNorm) or (isinstance(layer, AffineMix) and layer.n_channels != n_channels):
+            n_channels = layer.n_channels
+            layer.start_from(torch.cat(batches))
+        if isinstance(layer, FactorOut):
+            assert isinstance(layer.rest, Chain)
+            whiten_chain(layer.rest, [layer.passed_on(batch) for batch in batches])
+            return
+        batches = [layer(batch)[0] for batch in batches]
 
 
 def noisy_batches(pipeline: Pipeline, raw: Array) -> list[Tensor]:
@@ -68,3 +80,30 @@ def set_means_to_class_averages(pipeline: Pipeline, x: Array, y: Labels) -> None
         z = torch.cat([model.encode(batch)[0] for batch in noisy_batches(pipeline, x)])
     for k in np.unique(y).tolist():
         model.mixture.mu[k] = z[torch.from_numpy(y == k).to(z.device)].mean(0)
+
+
+@torch.no_grad()
+def start_evidence(pipeline: Pipeline) -> None:
+    """Prepare couplings that see the whole image: what they see is the image, and the means differ for them alone.
+
+    The class averages of all other values hold little evidence at first, and much noise.
+    """
+    model = pipeline.model
+    if model.flow is None or model.mixture is None:
+        return
+    mu = model.mixture.mu
+    for chain in model.flow.modules():
+        for mix, coupling in itertools.pairwise(chain.layers if isinstance(chain, Chain) else ()):
+            if not isinstance(mix, AffineMix) or not isinstance(coupling, AffineCoupling):
+                continue
+            subnet = coupling.subnet
+            if not isinstance(subnet, EvidenceSubnet):
+                continue
+            subnet.start_from(mix)
+            if isinstance(mu, nn.Parameter):
+                first, n_code = mu.shape[1] // coupling.n_channels * coupling.n_passive, subnet.n_code
+                mu[:] = mu.mean(0)
+                mu[:, first:] = 0
+                mu[:, first : first + n_code] = separated_means(len(mu), n_code, DISTANCE_OF_EVIDENCE).to(
+                    mu
+                )
