@@ -26,7 +26,8 @@ from ibinn.run.settings import read_config
 from ibinn.training.recipes import RECIPES
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
-FAST = ["--set", "network.blocks=[1,1]", "network.widths=[8,8]", "network.dense_blocks=1"]
+FAST = ["--set", "network.blocks=[1,1]", "network.widths=[8,8]", "network.dropouts=[0,0]"]
+FAST += ["network.dense_blocks=1"]
 SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 KILLS = 20 if SOAK else 2
 
@@ -51,9 +52,18 @@ MODELS = [(method, "light") for method in METHODS] + [("ibinn", "paper")]
 def test_every_method_trains_and_loads_back_with_the_same_predictions(
     method, subnet, tmp_path, capsys, monkeypatch
 ):
-    folder, kept = tmp_path / "run", []
+    folder, kept, n_epochs = tmp_path / "run", [], 15 if method == "rival" else 3
     monkeypatch.setattr("ibinn.training.trainer.save_run", lambda *a: (kept.append(a[1]), save_run(*a)))
-    train("digits", "--method", method, "--out", folder, "--set", f"network.subnet={subnet}", n_epochs=3)
+    train(
+        "digits",
+        "--method",
+        method,
+        "--out",
+        folder,
+        "--set",
+        f"network.subnet={subnet}",
+        n_epochs=n_epochs,
+    )
     assert f"written to {folder}" in capsys.readouterr().out
     run = load_run(folder)
     digits = few_digits(2000)
@@ -66,7 +76,7 @@ def test_every_method_trains_and_loads_back_with_the_same_predictions(
     error = 100 * (outputs.log_q_y.argmax(1) != y).mean()
     assert error == pytest.approx(run.facts.validation.error, abs=1e-9)
     assert error < 80
-    assert json.loads((folder / "history.jsonl").read_text().splitlines()[-1])["epoch"] == 3
+    assert json.loads((folder / "history.jsonl").read_text().splitlines()[-1])["epoch"] == n_epochs
     if outputs.log_q_x is None:
         assert run.reference.h is run.facts.validation.bits_per_dim is None
         assert {*run.reference.calibration} == {"entropy", "max_softmax", "energy"}

@@ -95,8 +95,6 @@ RIVAL_RECIPE = replace(
     smoothing=0.1,
     normalise="standard",
     flip=True,
-    crop=4,
-    cutout=8,
 )
 MIN_STEPS = 1000  # of a run, except the paper's: small data sets get more epochs
 
@@ -174,6 +172,9 @@ def configure(
         network = replace(network, blocks=(), widths=(), dropouts=(), dense_blocks=8)
         few = dataset.shape[0] <= LARGEST_ROTATION
         recipe = replace(recipe, flip=False, crop=0, normalise="whiten" if few else "standard")
+    if dataset.is_images and method == "rival":
+        side = min(dataset.shape[:2])
+        recipe = replace(recipe, crop=side // 8, cutout=side // 4)
     if not dataset.is_images or not has_ramp(method, gamma):
         recipe = replace(recipe, gamma_ramp=0.0)
     batch_size = max(2, min(recipe.batch_size, n_train // 8))
