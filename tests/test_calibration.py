@@ -120,7 +120,7 @@ def test_top_label_ece_by_hand_and_by_loop():
 
 def test_labels_are_drawn_from_the_probabilities():
     p = np.tile([[0.1, 0.0, 0.6, 0.3]], (40_000, 1))
-    drawn = drawn_labels(p, np.random.default_rng(0))
+    drawn = next(drawn_labels(p, np.random.default_rng(0)))
     assert_allclose(np.bincount(drawn, minlength=4) / 40_000, p[0], atol=0.01)
     assert not (drawn == 1).any()
 
@@ -128,7 +128,7 @@ def test_labels_are_drawn_from_the_probabilities():
 def calibrated_case(rng, n=800, sharper=1.0):
     """Labels drawn from probabilities; the predictor tells them, or sharper ones."""
     logits = 2 * rng.normal(size=(n, 5))
-    y = drawn_labels(softmax(logits, axis=1), rng)
+    y = next(drawn_labels(softmax(logits, axis=1), rng))
     return softmax(sharper * logits, axis=1), y
 
 

@@ -5,6 +5,8 @@ of a bin and Q the share of its pairs whose class is the true one. Errors are sh
 have leading axes, (..., bins), for resamples of a test set.
 """
 
+import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -89,7 +91,7 @@ def calibration_errors(n: Floats, n_true: Floats, min_count: int = MIN_COUNT) ->
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> q = rng.dirichlet(np.ones(3), size=5000)
-    >>> y = drawn_labels(q, rng)  # labels for which q is perfectly calibrated
+    >>> y = next(drawn_labels(q, rng))  # labels for which q is perfectly calibrated
     >>> errors = calibration_errors(pairs_per_bin(q).sum(0), true_per_bin(q, y).sum(0))
     >>> bool(errors.ece < 0.02)
     True
@@ -108,9 +110,13 @@ def top_label_gaps(probabilities: Floats, y: Labels) -> Floats:
     """[correct] - confidence of each input, in its bin of confidence, (N, 15); see `top_label_ece`."""
     check_predictions(probabilities, y)
     confidence = probabilities.max(1)
-    number = (np.ceil(TOP_LABEL_BINS * confidence) - 1).astype(np.int64).clip(0, TOP_LABEL_BINS - 1)
     gap = (probabilities.argmax(1) == y) - confidence
-    return np.asarray(gap[:, None] * np.eye(TOP_LABEL_BINS)[number])
+    return np.asarray(gap[:, None] * np.eye(TOP_LABEL_BINS)[top_label_bins(confidence)])
+
+
+def top_label_bins(confidence: Floats) -> NDArray[np.int64]:
+    """The number of the bin (i/15, (i+1)/15] of each confidence; 0 belongs to the first bin."""
+    return (np.ceil(TOP_LABEL_BINS * confidence) - 1).astype(np.int64).clip(0, TOP_LABEL_BINS - 1)
 
 
 def top_label_ece(gap_sums: Floats, n: int) -> Floats:
@@ -119,25 +125,31 @@ def top_label_ece(gap_sums: Floats, n: int) -> Floats:
 
 
 def calibration_floor(
-    probabilities: Floats, n_draws: int = 200, seed: int = 0, min_count: int = MIN_COUNT
+    probabilities: Floats, n_draws: int = 2000, seed: int = 0, min_count: int = MIN_COUNT
 ) -> FloorDraws:
     """Calibration errors for n_draws sets of labels drawn from the model's probabilities."""
     rng = np.random.default_rng(seed)
-    n, n_true, top = pairs_per_bin(probabilities).sum(0), [], []
-    for _ in range(n_draws):
-        y = drawn_labels(probabilities, rng)
-        n_true.append(true_per_bin(probabilities, y).sum(0))
-        top.append(top_label_gaps(probabilities, y).sum(0))
-    counts = np.array(n_true)
+    rows, numbers = np.arange(len(probabilities)), bin_numbers(probabilities)
+    confidence, predicted = probabilities.max(1), probabilities.argmax(1)
+    top = top_label_bins(confidence)
+    n_true = np.empty((n_draws, len(EDGES) - 1))
+    gaps = np.empty((n_draws, TOP_LABEL_BINS))
+    for i, y in enumerate(itertools.islice(drawn_labels(probabilities, rng), n_draws)):
+        n_true[i] = np.bincount(numbers[rows, y], minlength=len(EDGES) - 1)
+        gaps[i] = np.bincount(top, (predicted == y) - confidence, minlength=TOP_LABEL_BINS)
+    n = pairs_per_bin(probabilities).sum(0)
     return FloorDraws(
-        calibration_errors(np.broadcast_to(n, counts.shape), counts, min_count),
-        top_label_ece(np.array(top), len(probabilities)),
-        true_shares(n, counts),
+        calibration_errors(np.broadcast_to(n, n_true.shape), n_true, min_count),
+        top_label_ece(gaps, len(probabilities)),
+        true_shares(n, n_true),
     )
 
 
-def drawn_labels(probabilities: Floats, rng: np.random.Generator) -> Labels:
-    """Draw a label for each input from its row of probabilities, (N,)."""
-    rising = probabilities.cumsum(1)
-    drawn: Labels = (rng.random((len(rising), 1)) * rising[:, -1:] >= rising).sum(1)
-    return drawn.clip(0, probabilities.shape[1] - 1)
+def drawn_labels(probabilities: Floats, rng: np.random.Generator) -> Iterator[Labels]:
+    """Labels (N,) drawn for each input from its row of probabilities, again and again."""
+    n, n_classes = probabilities.shape
+    rising, first = probabilities.cumsum(1), np.arange(n)
+    ends = (first[:, None] + rising / rising[:, -1:]).ravel()  # one row after the other, each of length 1
+    while True:
+        drawn: Labels = np.searchsorted(ends, first + rng.random(n), side="right") - n_classes * first
+        yield drawn.clip(0, n_classes - 1)
