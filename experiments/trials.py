@@ -44,6 +44,7 @@ SLOW_MEANS = "recipe.mu_rate=0.03"
 EVIDENCE = "network.evidence=[32,96,192,384]"
 THIN = (*FIVE, EVIDENCE, "network.blocks=[1,1,1]")
 AS_BASE = ("recipe.learning_rate=1e-3", "recipe.weight_decay=1e-4", "recipe.crop=2", "recipe.cutout=0")
+FASHION = (*FIVE, "network.evidence=[32,64,128]", SLOW_MEANS)
 TRIALS: dict[str, Trial] = {
     "control": Trial("the recipe of `base`", FIVE),
     "control-slow-means": Trial("the means change a hundredth as fast", (*FIVE, SLOW_MEANS)),
@@ -57,6 +58,8 @@ TRIALS: dict[str, Trial] = {
         (*FIVE, "network.widths=[32,96,192,384]", *AS_BASE),
         method="rival",
     ),
+    "fashion-control": Trial("the recipe of `small`", FIVE, data="fashion_mnist"),
+    "fashion-evidence": Trial("evidence of the whole image, and slow means", FASHION, data="fashion_mnist"),
 }
 
 

@@ -67,6 +67,10 @@ MISTAKES = {
         lambda: flow_of((3, 8, 8), evidence=(4,) * 5),
         "too many for images of 8 x 8",
     ),
+    "evidence without room": (
+        lambda: flow_of((3, 8, 8), evidence=(4, 4), n_code=17),
+        "hold 16",
+    ),
     "one class": (lambda: GaussianMixture(1, 3), "n_classes is 1"),
     "no class": (lambda: GaussianMixture(0, 3), "at least 2 classes"),
     "no dimension": (lambda: GaussianMixture(2, 0), "n_dims is 0"),

@@ -311,6 +311,18 @@ def test_calibration_figures_are_those_of_the_metrics(run, evaluated):
             assert b.floor_low <= b.floor_high
 
 
+def test_views_are_all_draws_and_mirrored_images_if_training_had_them(run, evaluated):
+    test, draws = read_test(run, DIGITS), range(run.pipeline.preprocess.n_draws)
+    recipe = dataclasses.replace(run.config.recipe, flip=True)
+    flipping = dataclasses.replace(run, config=dataclasses.replace(run.config, recipe=recipe))
+    for seen, sides in ((evaluated[0], (1,)), (evaluate(flipping, DIGITS)[0], (1, -1))):
+        views = [run.pipeline.compute_output(test.x[:, :, ::s], d).log_p_y for s in sides for d in draws]
+        mean = np.exp(views).mean(0)
+        assert seen.averaged.n_views == len(views)
+        assert seen.averaged.error == pytest.approx(100 * (mean.argmax(1) != test.y).mean())
+        assert seen.averaged.nll_y == pytest.approx(-np.log(mean[np.arange(len(test)), test.y]).mean())
+
+
 @pytest.mark.slow
 def test_a_model_without_numbers_is_wrong_and_says_so(tmp_path):
     """As gamma = inf may end: some z are so far off that nothing can be said."""

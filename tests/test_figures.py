@@ -21,9 +21,9 @@ from ibinn.report.figures import (
 )
 from ibinn.report.pictures import draw_interpolations, draw_sample_sets, draw_samples, draw_trajectory
 from ibinn.report.style import class_look, save_figure
-from ibinn.report.sweeps import draw_gamma_full, draw_gamma_panels, draw_latents, draw_sigma
+from ibinn.report.sweeps import draw_front, draw_gamma_full, draw_gamma_panels, draw_latents, draw_sigma
 from ibinn.run.facts import EpochLine, Validation
-from ibinn.run.results import Bin, Calibration, Floor, Information, Rescaled
+from ibinn.run.results import Averaged, Bin, Calibration, Floor, Information, Rescaled
 
 EDGES = np.array([0, 1, 2, 3, 4, 5, *range(15, 96, 10), 96, 97, 98, 99, 100]) / 100
 NAMES = ["rgb_rotation", "noise", "quickdraw", "imagenet", "inverted", "flipped", "jpeg", "mnist"]
@@ -202,6 +202,8 @@ FIGURES = {
     "all of gamma": lambda: draw_gamma_full(sweep(sets=5, seeds=1)),
     "all of gamma, eight sets": lambda: draw_gamma_full(sweep(sets=8, seeds=1)),
     "all of gamma, no sets": lambda: draw_gamma_full(sweep(sets=0)),
+    "front": lambda: draw_front(sweep(seeds=2)),
+    "front, one gamma": lambda: draw_front([made_results(averaged=Averaged(8, 9.0, 0.3))]),
     "sigma": lambda: draw_sigma([made_results(sigma=s) for s in (1e-3, 1e-2, 1e-1)]),
     "sigma, one": lambda: draw_sigma([made_results(sigma=0.01)]),
     "sigma, none": lambda: draw_sigma([made_results(), without_numbers(made_results(sigma=0.1))]),
@@ -446,6 +448,27 @@ def test_the_full_version_has_a_panel_for_every_number():
         assert len(axes) == 7 + 2 * sets
         chances = [axis for axis in axes if any(set(line.get_ydata()) == {50} for line in axis.lines)]
         assert len(chances) == sets
+
+
+def test_the_front_shows_the_papers_points_with_exact_bits():
+    runs = [
+        made_results(
+            gamma=gamma,
+            dataset="cifar10",
+            error=20 - gamma,
+            bits_per_dim=4 + gamma,
+            bits_per_dim_paper_convention=4 + gamma - 0.65,
+            averaged=Averaged(8, 19 - gamma, 0.3),
+        )
+        for gamma in (2.0, 1.0)
+    ]
+    (axis,) = draw_front([*runs, made_results("resnet", gamma=None)]).axes
+    mine, averaged, paper = sorted(axis.lines, key=lambda line: line.get_ydata()[0], reverse=True)
+    assert_allclose(np.transpose(mine.get_data()), [(5, 19), (6, 18)])
+    assert_allclose(np.transpose(averaged.get_data()), [(5, 18), (6, 17)])
+    assert_allclose(np.transpose(paper.get_data()), [(5.25 + 0.65, 10.27), (17.27 + 0.65, 8.72)])
+    with pytest.raises(ValueError, match="gamma above 0"):
+        draw_front([made_results(gamma=0.0)])
 
 
 def test_sigma_shows_the_known_slope():

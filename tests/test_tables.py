@@ -30,6 +30,7 @@ from ibinn.report.tables import (
     to_markdown,
     with_printed,
 )
+from ibinn.run.results import Averaged
 
 ONLY_IN_PAPER = [
     ("IB-INN", "γ = 0.1"),
@@ -120,6 +121,18 @@ class TestRows:
         assert n == row.n_seeds == len(errors)
         assert_allclose(mean, np.mean(errors), atol=1e-9)
         assert_allclose(standard_error, np.std(errors, ddof=1) / np.sqrt(n), atol=1e-9)
+
+    def test_averages_over_views_have_a_row_of_their_own_that_does_not_compete(self):
+        runs = [run(seed=seed, error=9.0, averaged=Averaged(8, 3.0 + seed, 0.1)) for seed in (0, 1)]
+        table = make_table([*runs, run("resnet", seed=0, error=7.0)])
+        plain, averaged, _ = table.rows
+        assert averaged.label == f"{plain.label}, averaged over 8 views"
+        assert averaged.cells["error"] == (3.5, 0.5, 2)
+        assert {*averaged.cells} == {"error", "bits_per_dim"}
+        assert "**7.00**" in to_markdown(table)
+        assert "**3.50**" not in to_markdown(table)
+        some = [runs[0], run(seed=1, error=9.0)]
+        assert len(make_table(some).rows) == 1
 
     def test_one_seed_has_no_standard_error(self):
         (row,) = make_table([run(error=3.14159)]).rows

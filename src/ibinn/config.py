@@ -92,6 +92,8 @@ class Network:
         Whether training changes these scales.
     evidence : tuple of int
         Widths of a residual network in a coupling that sees the whole image, one per resolution. Empty for none.
+    n_code : int
+        Number of latent variables to which this coupling writes what it sees.
     """
 
     blocks: tuple[int, ...]
@@ -107,6 +109,7 @@ class Network:
     scale: float = 1.0
     learn_scale: bool = True
     evidence: tuple[int, ...] = ()
+    n_code: int = 10
 
     def __post_init__(self) -> None:
         if not len(self.blocks) == len(self.widths) == len(self.dropouts):
@@ -114,7 +117,10 @@ class Network:
                 f"blocks, widths and dropouts need one entry per resolution each, not {len(self.blocks)}, "
                 f"{len(self.widths)} and {len(self.dropouts)}"
             )
-        for least, names in ((0, ("blocks", "dense_blocks")), (1, ("widths", "dense_width"))):
+        for least, names in (
+            (0, ("blocks", "dense_blocks")),
+            (1, ("widths", "dense_width", "evidence", "n_code")),
+        ):
             for name in names:
                 for value in as_tuple(getattr(self, name)):
                     at_least(name, value, least)
@@ -137,8 +143,8 @@ class Recipe:
         Number of passes over the training set.
     batch_size : int
         Examples per step, over all processes.
-    optimizer : {"adamw", "sgd"}
-        Optimizer.
+    optimizer : {"adamw", "muon", "sgd"}
+        Optimizer. "muon" is AdamW, except that convolutions followed by a batch-norm take orthogonal updates.
     learning_rate : float
         Peak learning rate.
     mu_rate : float
@@ -179,7 +185,7 @@ class Recipe:
 
     epochs: int
     batch_size: int
-    optimizer: Literal["adamw", "sgd"]
+    optimizer: Literal["adamw", "muon", "sgd"]
     learning_rate: float
     mu_rate: float
     weight_decay: float

@@ -2,12 +2,13 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.special import logsumexp
 
 from ibinn._types import Array, Floats, Labels, Progress
 from ibinn.config import ALPHA
@@ -29,6 +30,7 @@ from ibinn.ood.scores import class_p_values
 from ibinn.ood.sets import OOD_SETS
 from ibinn.run import RunError
 from ibinn.run.results import (
+    Averaged,
     Bin,
     Calibration,
     FalseDiscoveries,
@@ -101,19 +103,18 @@ def evaluate(
         raise RunError("a saved estimator has no training time; evaluate a run of ibinn train instead")
     ood = ood or {}
     splits, test = splits_of(run, dataset), read_test(run, dataset)
-    n_draws, n_fitted = draws_of(run), 0 if run.pipeline.model.has_density else len(splits.train)
-    ahead = [n_fitted, *[len(test)] * max(1, n_draws), *map(len, ood.values())]
+    n_fitted, others = 0 if run.pipeline.model.has_density else len(splits.train), views_of(run)[1:]
+    ahead = [n_fitted, len(test), *[len(test)] * len(others), *map(len, ood.values())]
     passes = iter(one_count(progress, ahead))
     features = fit_feature_scores(run.pipeline, dataset, splits, batch_size, next(passes))
     start = time.perf_counter()
     output = judge(run, test.x, batch_size, next(passes))
     throughput = len(test) / (time.perf_counter() - start)
     output = with_features(run, test.x, output, features, batch_size)
-    log_q_x = log_densities(
-        run, test.x, output.log_q_x, [next(passes) for _ in range(n_draws - 1)], batch_size
-    )
-    density = densities(run, test, log_q_x, batch_size)
+    views = [output, *(see(run, test.x, view, batch_size, next(passes)) for view in others)]
+    density = densities(run, test, log_densities(views[: draws_of(run)]), batch_size)
     results = on_test(run, test, OnTestSet(output, density, throughput))
+    results = replace(results, averaged=averaged(views, test.y))
     arrays = {f"scores/{name}": values for name, values in output.scores.items()}
     sets: dict[str, OodResult] = {}
     set_intervals: dict[str, OodIntervals] = {}
@@ -175,18 +176,41 @@ def draws_of(run: Run) -> int:
     return run.pipeline.preprocess.n_draws if run.pipeline.model.has_density else 0
 
 
-def log_densities(
-    run: Run, raw: Array, first: Floats | None, more: list[Progress | None], batch_size: int
-) -> Floats | None:
-    """log q(x) at several fixed draws of the noise, (draws, N); `first` is that of draw 0."""
-    if first is None:
+class View(NamedTuple):
+    """A way to look at the inputs: with this draw of the noise, mirrored or not."""
+
+    draw: int
+    mirrored: bool = False
+
+
+def views_of(run: Run) -> list[View]:
+    """The views of each test input, the plain one first: all draws, then mirrored if training mirrored images."""
+    draws = range(max(1, draws_of(run)))
+    return [
+        View(draw, mirrored) for mirrored in (False, True)[: 1 + run.config.recipe.flip] for draw in draws
+    ]
+
+
+def see(run: Run, raw: Array, view: View, batch_size: int, progress: Progress | None) -> Output[Floats]:
+    """The output for images (N, H, W, C) seen so."""
+    raw = raw[:, :, ::-1] if view.mirrored else raw
+    return run.pipeline.compute_output(raw, view.draw, batch_size, progress)
+
+
+def averaged(views: Sequence[Output[Floats]], y: Labels) -> Averaged | None:
+    """Error and log-loss of the mean probabilities over several views."""
+    if len(views) < 2 or not len(y):
         return None
-    draws = [first]
-    for draw, progress in enumerate(more, start=1):
-        log_q_x = run.pipeline.compute_output(raw, draw, batch_size, progress).log_q_x
-        assert log_q_x is not None
-        draws.append(log_q_x)
-    return np.stack(draws)
+    log_p_y = logsumexp([view.log_p_y for view in views], axis=0) - np.log(len(views))
+    return Averaged(
+        len(views), float(100 * wrong(log_p_y, y).mean()), finite_or_none(log_loss(log_p_y, y).mean())
+    )
+
+
+def log_densities(draws: Sequence[Output[Floats]]) -> Floats | None:
+    """log q(x) at several fixed draws of the noise, (draws, N); None without a density."""
+    log_q_x = [output.log_q_x for output in draws if output.log_q_x is not None]
+    return np.stack(log_q_x) if log_q_x else None
 
 
 def densities(run: Run, test: Part, log_q_x: Floats | None, batch_size: int) -> dict[str, Floats]:
@@ -277,6 +301,7 @@ def on_test(run: Run, test: Part, seen: OnTestSet) -> Results:
         ood_left_out={},
         information=Information(**values_of(information)),
         throughput=seen.throughput,
+        averaged=None,
         intervals=Intervals(
             error=error.interval,
             **{name: mean.interval for name, mean in means.items()},

@@ -40,7 +40,7 @@ def images(channels, sides, step=1):
 vectors = st.tuples(st.integers(1, 12))
 conv = partial(conv_subnet, width=5)
 dense = partial(dense_subnet, width=7)
-evidence = partial(EvidenceSubnet, width=5, widths=(4, 6), n_code=3)
+evidence = partial(EvidenceSubnet, width=5, widths=(4, 6), n_code=3, reduction=2)
 
 
 def flow_of(shape, blocks=(1, 1), widths=64, dropouts=0.0, seed=0, **settings):
@@ -126,7 +126,9 @@ NETWORKS = {
         images((2, 4), (1, 3), step=2),
     ),
     "image flow, evidence": Case(
-        lambda s: flow_of(s, blocks=(1, 1), widths=6, dense_width=8, subnet="light", evidence=(4, 6)),
+        lambda s: flow_of(
+            s, blocks=(1, 1), widths=6, dense_width=8, subnet="light", evidence=(4, 6), n_code=3
+        ),
         images((1, 3), (2, 3), step=4),
         (1, 8, 8),
     ),

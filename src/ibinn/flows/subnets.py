@@ -157,14 +157,16 @@ class EvidenceSubnet(nn.Module):
     """A subnet that sees the whole image: a local subnet's (raw, t), plus what a residual network reads from it.
 
     A light subnet computes raw and t from the neighbourhood of each pixel. The residual network goes from the
-    image, at twice the resolution of x, down to a vector of features. A linear layer, 0 at the start, turns it
-    into a shift of the first `n_code` active values. These start with a small scale, so that little but the shift
-    is left of them.
+    image, at `reduction` times the resolution of x, down to a vector of features. A linear layer, 0 at the start,
+    turns it into a shift of the first `n_code` active values. These start with a small scale, so that little but
+    the shift is left of them.
     """
 
     ndim = 4
 
-    def __init__(self, n_in: int, n_out: int, width: int, widths: tuple[int, ...], n_code: int) -> None:
+    def __init__(
+        self, n_in: int, n_out: int, width: int, widths: tuple[int, ...], n_code: int, reduction: int
+    ) -> None:
         super().__init__()
         check_passive(n_in)
         self.n_code = n_code
@@ -173,7 +175,7 @@ class EvidenceSubnet(nn.Module):
         self.unmix = nn.Conv2d(n_in, n_squeezed, 1)
         blocks = (0, *(1,) * (len(widths) - 1))
         self.features = nn.Sequential(
-            nn.PixelShuffle(2), residual_features(n_squeezed // 4, widths, blocks)
+            nn.PixelShuffle(reduction), residual_features(n_squeezed // reduction**2, widths, blocks)
         )
         self.readout = nn.Linear(widths[-1], n_code)
         for parameter in self.readout.parameters():
@@ -208,12 +210,14 @@ class ResidualBlock(nn.Module):
 
 
 def residual_features(n_in: int, widths: tuple[int, ...], blocks: tuple[int, ...]) -> nn.Sequential:
-    """At each resolution a convolution and residual blocks; max-pooling halves the resolution between them."""
+    """At each resolution a convolution and residual blocks; max-pooling halves the resolution between them.
+
+    Pooling comes before the batch-norm, which then has a quarter of the values.
+    """
     layers: list[nn.Module] = []
     for level, (width, n_blocks) in enumerate(zip(widths, blocks, strict=True)):
-        layers += conv_norm_relu(n_in, width)
-        if level > 0:
-            layers.append(nn.MaxPool2d(2))
+        conv, *norm_relu = conv_norm_relu(n_in, width)
+        layers += [conv, nn.MaxPool2d(2), *norm_relu] if level > 0 else [conv, *norm_relu]
         layers += [ResidualBlock(width) for _ in range(n_blocks)]
         n_in = width
     return nn.Sequential(*layers)

@@ -20,7 +20,6 @@ from ibinn.flows.subnets import EvidenceSubnet, conv_subnet, dense_subnet, light
 
 ImageShape = tuple[int, int, int]  # channels, height, width
 SUBNETS = {"paper": conv_subnet, "light": light_subnet}
-N_CODE = 10
 LARGEST_ROTATION = 512  # longer vectors are permuted: a dense matrix would outweigh the subnets
 
 PAPER_NETWORK = Network(
@@ -124,11 +123,15 @@ def image_flow(shape: ImageShape, network: Network | None = None, seed: int = 0)
     True
     """
     network = network or default_network(shape)
+    return stages_chain(image_stages(shape, network), network, seed)
+
+
+def stages_chain(stages: Iterator["Stage"], network: Network, seed: int) -> Chain:
+    """The layers of these stages. Those behind an evidence coupling do not see its active channel."""
     clamp, slope, down_slope = network.clamp, network.slope, network.down_slope
     finish = partial(block, scale=network.scale, learn_scale=network.learn_scale)
-    chains: list[list[Bijection]] = [[]]
-    for stage in image_stages(shape, network):
-        layers = chains[-1]
+    layers: list[Bijection] = []
+    for stage in stages:
         n_out, block_seed = stage.n_channels, 1000 * seed + stage.number
         match stage.kind:
             case "squeeze":
@@ -140,18 +143,12 @@ def image_flow(shape: ImageShape, network: Network | None = None, seed: int = 0)
                 layers += finish(AffineCoupling(n_out, stage.subnet, clamp, slope), n_out, block_seed)
             case "evidence":
                 layers.append(AffineCoupling(n_out + 1, stage.subnet, clamp, slope, n_active=1))
-                chains.append([])
+                layers.append(FactorOut(n_out + 1, 1, stages_chain(stages, network, seed)))
             case "pool":
                 layers.append(DCTPool(stage.shape))
             case "dense":
                 layers += finish(dense_coupling(n_out, stage.subnet, slope), n_out, block_seed)
-    flow = Chain(*chains.pop())
-    while chains:
-        outer = chains.pop()
-        coupling = outer[-1]
-        assert isinstance(coupling, AffineCoupling)
-        flow = Chain(*outer, FactorOut(coupling.n_channels, 1, flow))
-    return flow
+    return Chain(*layers)
 
 
 class Stage(NamedTuple):
@@ -180,9 +177,15 @@ def image_stages(shape: ImageShape, network: Network) -> Iterator[Stage]:
             n_channels, height, width = 4 * n_channels, height // 2, width // 2
             number = next(numbers)
             yield Stage("down", n_channels, partial(conv, stride=2, first_relu=number > 0), number)
-        if network.evidence and level == (0 if shape[0] == 1 else 1):
+        if network.evidence and level == 1:
             n_channels -= 1
-            evidence = partial(EvidenceSubnet, width=subnet_width, widths=network.evidence, n_code=N_CODE)
+            evidence = partial(
+                EvidenceSubnet,
+                width=subnet_width,
+                widths=network.evidence,
+                n_code=network.n_code,
+                reduction=shape[1] // height,
+            )
             yield Stage("evidence", n_channels, evidence, next(numbers))
         for number in itertools.islice(numbers, n_blocks):
             yield Stage("conv", n_channels, partial(conv, first_relu=number > 0), number)
@@ -271,6 +274,12 @@ def n_halvings(network: Network, n_channels: int) -> int:
     return len(network.blocks) - 1 + (n_channels == 1)
 
 
+def code_capacity(shape: ImageShape) -> int:
+    """The number of values of a channel at the second resolution: the most that evidence can be written to."""
+    factor = 4 if shape[0] == 1 else 2
+    return (shape[1] // factor) * (shape[2] // factor)
+
+
 def check_image_shape(shape: ImageShape) -> None:
     """Raise ValueError unless a coupling can work on images of this shape."""
     if len(shape) != 3 or min(shape) < 1:
@@ -294,6 +303,10 @@ def check_resolutions(shape: ImageShape, network: Network) -> None:
         raise ValueError(
             f"evidence has {len(network.evidence)} resolutions, too many for images of {shape[1]} x {shape[2]}; "
             f"give it fewer widths"
+        )
+    if network.evidence and network.n_code > code_capacity(shape):
+        raise ValueError(
+            f"n_code is {network.n_code} but images of {shape[1]} x {shape[2]} hold {code_capacity(shape)} there"
         )
     halvings = n_halvings(network, shape[0])
     if halvings > possible_halvings(shape):

@@ -4,6 +4,7 @@ These models have no density: `mixture` is None, and so is the log-density in th
 """
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import Squeeze
 from ibinn.flows.precision import full_precision
 from ibinn.flows.subnets import residual_features
-from ibinn.models.architectures import ImageShape, image_stages
+from ibinn.models.architectures import ImageShape, Stage, image_stages
 from ibinn.models.output import Output
 
 
@@ -165,16 +166,35 @@ class Reshaped(nn.Module):
         return self.layer(x)[0]
 
 
+class SetAside(nn.Module):
+    """The counterpart of an evidence coupling: its shift is added to the last channel, which the others leave."""
+
+    def __init__(self, n_passed_on: int, subnet: nn.Module, rest: nn.Module) -> None:
+        super().__init__()
+        self.n_passed_on, self.subnet, self.rest = n_passed_on, subnet, rest
+
+    def forward(self, x: Tensor) -> Tensor:
+        x1, x2 = x[:, : self.n_passed_on], x[:, self.n_passed_on :]
+        _, t = self.subnet(x1).chunk(2, dim=1)
+        return torch.cat([self.rest(x1), (x2 + t).flatten(1)], dim=1)
+
+
 def residual_image_features(shape: ImageShape, network: Network) -> nn.Sequential:
     """(B, C, H, W) -> (B, C * H * W), the body of the ResNet: the network of image_flow, with its subnets."""
+    return residual_stages(image_stages(shape, network))
+
+
+def residual_stages(stages: Iterator[Stage]) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for stage in image_stages(shape, network):
+    for stage in stages:
         n_out = stage.n_channels
         match stage.kind:
             case "squeeze":
                 layers.append(Reshaped(Squeeze()))
             case "down":
                 layers.append(Residual(stage.subnet(n_out // 4, n_out), Reshaped(Squeeze())))
+            case "evidence":
+                layers.append(SetAside(n_out, stage.subnet(n_out, 2), residual_stages(stages)))
             case "pool":
                 layers.append(Reshaped(DCTPool(stage.shape)))
             case "conv" | "dense":

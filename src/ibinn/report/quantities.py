@@ -52,6 +52,13 @@ def calibration_error(name: str, label: str) -> Quantity:
 
 about_density = partial(Quantity, about_classes=False)
 ERROR = Quantity("error", "error", "%", lambda r: r.error, lambda i: i.error)
+AVERAGED_ERROR = Quantity(
+    "averaged.error",
+    "error of averaged probabilities",
+    "%",
+    lambda r: None if r.averaged is None else r.averaged.error,
+    lambda _: None,
+)
 NLL_Y = Quantity("nll_y", "−log q(y|x)", "nats", lambda r: r.nll_y, lambda i: i.nll_y)
 BITS = about_density("bits_per_dim", "bits/dim", "", lambda r: r.bits_per_dim, lambda i: i.bits_per_dim)
 PAPER_BITS = about_density(

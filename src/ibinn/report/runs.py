@@ -20,7 +20,7 @@ from ibinn.report.figures import draw_calibration, draw_roc, draw_score_histogra
 from ibinn.report.page import render_page
 from ibinn.report.pictures import draw_interpolations, draw_sample_sets, draw_samples, draw_trajectory
 from ibinn.report.style import STYLE, png_and_pdf
-from ibinn.report.sweeps import draw_gamma_full, draw_gamma_panels, draw_latents, draw_sigma
+from ibinn.report.sweeps import draw_front, draw_gamma_full, draw_gamma_panels, draw_latents, draw_sigma
 from ibinn.report.tables import (
     Setup,
     TableRun,
@@ -45,7 +45,7 @@ RUN_FIGURES = (
     *("calibration", "histograms", "roc", "latent"),
     *("samples", "interpolations", "trajectory", "training"),
 )
-SWEEP_FIGURES = ("gamma", "gamma_full", "sigma", "latent", "samples", "interpolations")
+SWEEP_FIGURES = ("gamma", "gamma_full", "front", "sigma", "latent", "samples", "interpolations")
 # Settings of config.toml that are also in results.json.
 IN_RESULTS = {"format", "data", "method", "gamma", "size", "seed", "recipe.noise", "recipe.sigma"}
 MOST_PANELS = 8  # runs side by side in one figure
@@ -301,6 +301,7 @@ def sweep_figures(runs: Sequence[Evaluated], score: str, notify: Notify) -> Iter
         results = [run.results for run in swept]
         yield "gamma", lambda: draw_gamma_panels(results, score)
         yield "gamma_full", lambda: draw_gamma_full(results, score)
+        yield "front", lambda: draw_front(results)
     noisy = [run for run in runs if run.results.sigma and run.results.information.ci_xz is not None]
     noisy = alike(noisy, ("method", "size", "gamma", *varied_within_setups(noisy)), "sigma", notify)
     if len({run.results.sigma for run in noisy}) > 1:

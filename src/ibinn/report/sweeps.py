@@ -8,10 +8,14 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, NullLocator
 from numpy.typing import NDArray
 
+from ibinn.formats import gamma_text
 from ibinn.report.figures import floats, usual_range
+from ibinn.report.paper import IB_INN, PRINTED
 from ibinn.report.quantities import (
+    AVERAGED_ERROR,
     BITS,
     CI_XZ,
     ECE,
@@ -21,6 +25,7 @@ from ibinn.report.quantities import (
     LOSS_X,
     MCE,
     NLL_Y,
+    PAPER_BITS,
     Quantity,
     entropy_increase,
     ood_auroc,
@@ -49,6 +54,7 @@ from ibinn.report.style import (
 from ibinn.report.text import METHOD_NAMES
 from ibinn.run.results import Results
 
+BITS_TICKS = (1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 10, 12, 15, 20, 30, 50)
 LINES = {"ibinn": "-", "vib": ":"}  # of the methods that have a gamma
 
 
@@ -249,6 +255,55 @@ def write_key(axis: Axes, runs: Sequence[Results], sets: Mapping[str, Look], off
     if off_scale:
         key.append(("off the scale", Line2D([], [], color=INK, linestyle="", marker=r"$\uparrow$")))
     axis.legend([line for _, line in key], [name for name, _ in key], loc="center")
+
+
+# --- the front ---------------------------------------------------------------------------------------
+
+
+def draw_front(runs: Sequence[Results]) -> Figure:
+    """Error against bits/dim, a point for each gamma of the IB-INN, and beside it the paper's printed points.
+
+    The printed bits/dim are turned into exact ones: less the constant of the authors' convention.
+    """
+    found = [run for run in runs if run.method == "ibinn" and run.gamma and BITS.finite(run) is not None]
+    if not found:
+        raise ValueError("no IB-INN has bits/dim and an error; give runs with a gamma above 0")
+    bits, error, averaged = (
+        sweep_curve(found, lambda run: run.gamma, quantity) for quantity in (BITS, ERROR, AVERAGED_ERROR)
+    )
+    points = {
+        f"γ = {gamma_text(x)}": at for x, *at in zip(bits.x, bits.mean, error.mean, strict=True)
+    } | printed_front(found)
+    style: dict[str, Any] = {"color": COLOURS[0], "marker": "o", "markersize": 4}
+    with rc_context(STYLE):
+        figure, (axis,) = new_panels(1, across=1, height=3.4)
+        axis.errorbar(bits.mean, error.mean, error.error, bits.error, label="IB-INN", **style)
+        if len(averaged.x):
+            at = bits.mean[np.isin(bits.x, averaged.x)]
+            axis.plot(at, averaged.mean, ":", markerfacecolor="w", label="averaged over views", **style)
+        if paper := [*points.values()][len(bits.x) :]:
+            axis.plot(*np.transpose(paper), "s", color=COLOURS[1], markersize=4, label="the paper's IB-INN")
+        axis.set(xlabel=f"bits/dim{BITS.arrow}", ylabel=f"error (%){ERROR.arrow}", xscale="log")
+        axis.xaxis.set_major_locator(FixedLocator(BITS_TICKS))
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.legend()
+        figure.draw_without_rendering()
+        spread_labels(axis, label_points(axis, np.array([*points.values()]), [*points]))
+    return figure
+
+
+def printed_front(runs: Sequence[Results]) -> dict[str, tuple[float, float]]:
+    """The paper's points (exact bits/dim, error) by name, for the data set of these runs."""
+    rows = [row for row in PRINTED.get(runs[0].dataset, ()) if row.group == IB_INN and "error" in row.cells]
+    offsets = [
+        value - (run.bits_per_dim or 0) for run in runs if (value := PAPER_BITS.finite(run)) is not None
+    ]
+    return {
+        f"paper, {row.label}": (row.cells[PAPER_BITS.name] - offset, row.cells["error"])
+        for row in rows
+        for offset in offsets[:1]
+    }
 
 
 # --- sigma -------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from ibinn.formats import decimal, shortest
 from ibinn.report import paper as printed
 from ibinn.report.paper import DISCRIMINATIVE, GENERATIVE, IB_INN, ONLY_X, ONLY_Y, PRINTED
 from ibinn.report.quantities import (
+    AVERAGED_ERROR,
     BITS,
     ECE,
     ERROR,
@@ -110,6 +111,7 @@ class TableRow:
     n_not_converged: int = 0
     setup: Setup | None = None
     printed: bool = False
+    is_averaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,9 +137,10 @@ def make_table(
     columns = make_columns(sets, score)
     labels = labels_of(map(setup_of, runs))
     ordered = sorted(runs, key=lambda run: (in_order(setup_of(run)), run.results.seed))
-    rows = [
-        make_row(setup, labels[setup], [*group], columns) for setup, group in groupby(ordered, setup_of)
-    ]
+    rows = []
+    for setup, group in groupby(ordered, setup_of):
+        rows.append(make_row(setup, labels[setup], same := [*group], columns))
+        rows += averaged_rows(rows[-1], same)
     return Table(runs[0].results.dataset, score, columns, tuple(rows), runs)
 
 
@@ -252,6 +255,18 @@ def make_row(setup: Setup, label: str, runs: Sequence[TableRun], columns: Sequen
     return TableRow(ROWS[setup.method][0], label, cells, len(runs), failed, setup)
 
 
+def averaged_rows(row: TableRow, runs: Sequence[TableRun]) -> list[TableRow]:
+    """A row of the same runs with probabilities averaged over several views of each input, if all have them."""
+    cells = {BITS.name: row.cells[BITS.name]} if BITS.name in row.cells else {}
+    counts = {run.results.averaged.n_views for run in runs if run.results.averaged is not None}
+    errors = [AVERAGED_ERROR.finite(run.results) for run in runs]
+    known = [error for error in errors if error is not None]
+    if len(counts) != 1 or len(known) < len(runs):
+        return []
+    label = f"{row.label}, averaged over {counts.pop()} views"
+    return [replace(row, label=label, cells={ERROR.name: cell_of(known), **cells}, is_averaged=True)]
+
+
 def cell_of(values: Sequence[float]) -> Cell:
     n = len(values)
     return Cell(fmean(values), stdev(values) / math.sqrt(n) if n > 1 else None, n)
@@ -303,13 +318,16 @@ def is_best(table: Table, row: TableRow, column: Column) -> bool:
 
 
 def competes(row: TableRow) -> bool:
-    """Not the paper's rows, nor models that did not converge: a constant answer may be perfectly calibrated."""
-    return not row.printed and not row.n_not_converged
+    """Not the paper's rows, nor averages over views, nor models that did not converge.
+
+    A constant answer may be perfectly calibrated.
+    """
+    return not (row.printed or row.is_averaged or row.n_not_converged)
 
 
 def caption(table: Table) -> str:
     """What a reader needs to know beside the numbers, in plain text."""
-    ours = [row for row in table.rows if not row.printed]
+    ours = [row for row in table.rows if not (row.printed or row.is_averaged)]
     sizes = sorted({run.results.size for run in table.runs}, key=lambda size: position(size, SIZES))
     sentences = [
         f"Results on {table.dataset} ({listed(sizes)}), {seeds_text(ours)}. Bold: the best of each column.",
@@ -327,7 +345,11 @@ def caption(table: Table) -> str:
         )
     if failed := [f"{row.label} ({row.n_not_converged})" for row in ours if row.n_not_converged]:
         sentences.append(f"Runs that did not learn to classify: {listed(failed)}.")
-    if len(ours) < len(table.rows):
+    if any(row.is_averaged for row in table.rows):
+        sentences.append(
+            "Averaged over views: the mean probabilities of several draws of the noise, and of mirrored images."
+        )
+    if any(row.printed for row in table.rows):
         sentences.append(printed_text(table))
     return " ".join(sentences)
 

@@ -74,6 +74,18 @@ class Rescaled:
 
 
 @dataclass(frozen=True)
+class Averaged:
+    """Probabilities averaged over views of each input: draws of the noise, mirrored ones too if training had them.
+
+    error is in percent, nll_y in nats; the probabilities of each view are calibrated.
+    """
+
+    n_views: int
+    error: float
+    nll_y: float | None
+
+
+@dataclass(frozen=True)
 class FalseDiscoveries:
     """Benjamini and Hochberg over test and OoD inputs together, in percent.
 
@@ -168,6 +180,8 @@ class Results:
         Number of test inputs whose numbers are not finite.
     calibration, scaled : Calibration, Rescaled
         Calibration of q(y|x), and what changes with the temperature.
+    averaged : Averaged, optional
+        Error and log-loss of probabilities averaged over several views of each input, if there are several.
     score : str
         The headline OoD score.
     false_alarm_rate : dict
@@ -222,6 +236,7 @@ class Results:
     ood_left_out: dict[str, str]
     information: Information
     throughput: float
+    averaged: Averaged | None = None
     intervals: Intervals = field(default_factory=Intervals)
 
     @property

@@ -84,7 +84,7 @@ class Loop:
         self.position = Position()
         self.average: Classifier = copy.deepcopy(data.pipeline.model)
         self.best = self.good = snapshot(self.average)
-        self.optimizer = make_optimizer(self.objective.model, self.recipe)
+        self.optimizer = make_optimizer(self.objective.model, self.recipe, data.config.precision)
         self.parameters = list(self.objective.model.parameters())
         self.device = self.parameters[0].device
         self.generator = torch.Generator(self.device)
@@ -253,7 +253,7 @@ class Loop:
             )
         self.objective.model.load_state_dict(self.good)
         self.average.load_state_dict(self.good)
-        self.optimizer = make_optimizer(self.objective.model, self.recipe)
+        self.optimizer = make_optimizer(self.objective.model, self.recipe, self.data.config.precision)
         self.position = dataclasses.replace(
             position,
             batch=0,

@@ -23,8 +23,9 @@ from ibinn.config import (
 from ibinn.data.augment import PAPER_AUGMENTATION
 from ibinn.data.dataset import Dataset
 from ibinn.mixture import GaussianMixture
-from ibinn.models.architectures import LARGEST_ROTATION, PAPER_NETWORK
+from ibinn.models.architectures import LARGEST_ROTATION, PAPER_NETWORK, code_capacity, n_halvings
 from ibinn.run import FORMAT
+from ibinn.training.muon import Muon
 
 SMALL = Network(
     blocks=(8, 8),
@@ -42,7 +43,12 @@ NETWORKS: dict[Size, Network] = {
     "tiny": replace(SMALL, blocks=(4, 4), widths=(32, 64), dense_blocks=4, dense_width=128),
     "small": SMALL,
     "base": replace(
-        SMALL, blocks=(4, 8, 8), widths=(32, 96, 128), dropouts=(0.0, 0.0, 0.0), dense_width=128
+        SMALL,
+        blocks=(2, 4, 4),
+        widths=(32, 96, 128),
+        dropouts=(0.0, 0.0, 0.0),
+        dense_width=128,
+        evidence=(32, 64, 192, 256),
     ),
     "paper": PAPER_NETWORK,
 }
@@ -66,7 +72,16 @@ RECIPES: dict[Size, Recipe] = {
     "tiny": replace(OURS, epochs=40, batch_size=64, ema=0.98),
     "small": replace(OURS, gamma_ramp=0.8),
     "base": replace(
-        OURS, epochs=22, gamma_ramp=0.8, learning_rate=1e-3, normalise="whiten", flip=True, crop=2
+        OURS,
+        epochs=16,
+        optimizer="muon",
+        learning_rate=1e-3,
+        mu_rate=0.03,
+        gamma_ramp=0.8,
+        smoothing=0.02,
+        normalise="whiten",
+        flip=True,
+        crop=2,
     ),
     "paper": replace(
         OURS,
@@ -96,6 +111,7 @@ RIVAL_RECIPE = replace(
     normalise="standard",
     flip=True,
 )
+ORTHOGONAL_RATE = 4.0  # of Muon's orthogonal updates, relative to the other weights
 MIN_STEPS = 1000  # of a run, except the paper's: small data sets get more epochs
 
 
@@ -172,6 +188,8 @@ def configure(
         network = replace(network, blocks=(), widths=(), dropouts=(), dense_blocks=8)
         few = dataset.shape[0] <= LARGEST_ROTATION
         recipe = replace(recipe, flip=False, crop=0, normalise="whiten" if few else "standard")
+    if dataset.is_images and network.evidence:
+        network = fit_evidence(network, dataset)
     if dataset.is_images and method == "rival":
         side = min(dataset.shape[:2])
         recipe = replace(recipe, crop=side // 8, cutout=side // 4)
@@ -195,6 +213,20 @@ def configure(
         recipe=recipe,
         target=target,
     )
+
+
+def fit_evidence(network: Network, dataset: Dataset) -> Network:
+    """Write the evidence to as many values as there are classes, as far as the image has room for them.
+
+    Small images get fewer resolutions in its residual network.
+    """
+    height, width, n_channels = dataset.shape
+    capacity = code_capacity((n_channels, height, width))
+    if not capacity or n_halvings(network, n_channels) == 0:
+        return replace(network, evidence=())
+    n_widths = min(height, width).bit_length()
+    n_code = min(len(dataset.class_names), capacity)
+    return replace(network, evidence=network.evidence[:n_widths], n_code=n_code)
 
 
 def override(config: RunConfig, settings: tuple[str, ...]) -> RunConfig:
@@ -234,19 +266,38 @@ def override(config: RunConfig, settings: tuple[str, ...]) -> RunConfig:
     )
 
 
-def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Three groups: weights with decay; scales, shifts and biases without; the means with a rate of their own."""
+def make_optimizer(model: nn.Module, recipe: Recipe, precision: Precision) -> torch.optim.Optimizer:
+    """Weights with decay; scales, shifts and biases without; the means with a rate of their own.
+
+    With Muon, convolutions followed by a batch-norm take orthogonal updates: those without bias.
+    """
     mixtures = [module for module in model.modules() if isinstance(module, GaussianMixture)]
     mu = [m.mu for m in mixtures if isinstance(m.mu, nn.Parameter)]
-    rest = [p for p in model.parameters() if not any(p is m for m in mu)]
+    scale_free = [
+        m.weight
+        for m in model.modules()
+        if isinstance(m, nn.Conv2d) and m.bias is None and recipe.optimizer == "muon"
+    ]
+    apart = {id(p) for p in (*mu, *scale_free)}
+    rest = [p for p in model.parameters() if id(p) not in apart]
+    decay = recipe.weight_decay
     groups: list[dict[str, Any]] = [
-        {"params": [p for p in rest if p.ndim > 1], "weight_decay": recipe.weight_decay, "rate": 1.0},
+        {"params": [p for p in rest if p.ndim > 1], "weight_decay": decay, "rate": 1.0},
         {"params": [p for p in rest if p.ndim <= 1], "weight_decay": 0.0, "rate": 1.0},
         {"params": mu, "weight_decay": 0.0, "rate": recipe.mu_rate},
     ]
+    for group in groups:
+        group["orthogonal"] = False
+    groups.append(
+        {"params": scale_free, "weight_decay": decay, "rate": ORTHOGONAL_RATE, "orthogonal": True}
+    )
     groups = [group for group in groups if group["params"]]
+    settings: dict[str, Any] = {"lr": recipe.learning_rate, "betas": (0.9, 0.99), "fused": True}
+    if recipe.optimizer == "muon":
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        return Muon(groups, dtype=dtype, **settings)
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.99), fused=True)
+        return torch.optim.AdamW(groups, **settings)
     for group in groups:
         group["momentum"] = 0.0 if group["params"] is mu else 0.9
     return torch.optim.SGD(groups, lr=recipe.learning_rate, fused=True)
