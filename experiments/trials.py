@@ -41,16 +41,14 @@ class Trial(NamedTuple):
 
 FIVE = ("recipe.epochs=5", "recipe.smoothing=0.02")
 SLOW_MEANS = "recipe.mu_rate=0.03"
-EVIDENCE = "network.evidence=[32,96,192,384]"
-THIN = (*FIVE, EVIDENCE, "network.blocks=[1,1,1]")
+SUMMARY = "network.summary=[32,96,192,384]"
+THIN = (*FIVE, SUMMARY, "network.blocks=[1,1,1]")
 AS_BASE = ("recipe.learning_rate=1e-3", "recipe.weight_decay=1e-4", "recipe.crop=2", "recipe.cutout=0")
-FASHION = (*FIVE, "network.evidence=[32,64,128]", SLOW_MEANS)
+FASHION = (*FIVE, "network.summary=[32,64,128]", SLOW_MEANS)
 TRIALS: dict[str, Trial] = {
     "control": Trial("the recipe of `base`", FIVE),
     "control-slow-means": Trial("the means change a hundredth as fast", (*FIVE, SLOW_MEANS)),
-    "evidence-slow-means": Trial(
-        "the same with evidence of the whole image", (*FIVE, SLOW_MEANS, EVIDENCE)
-    ),
+    "summary-slow-means": Trial("the same with summary of the whole image", (*FIVE, SLOW_MEANS, SUMMARY)),
     "thin-slow-means": Trial("the same with few blocks", (*THIN, SLOW_MEANS)),
     "thin-slow-means-no-ramp": Trial("and gamma does not rise", (*THIN, SLOW_MEANS, "recipe.gamma_ramp=0")),
     "rival-narrow": Trial(
@@ -59,7 +57,7 @@ TRIALS: dict[str, Trial] = {
         method="rival",
     ),
     "fashion-control": Trial("the recipe of `small`", FIVE, data="fashion_mnist"),
-    "fashion-evidence": Trial("evidence of the whole image, and slow means", FASHION, data="fashion_mnist"),
+    "fashion-summary": Trial("summary of the whole image, and slow means", FASHION, data="fashion_mnist"),
 }
 
 

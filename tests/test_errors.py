@@ -59,17 +59,17 @@ log_w = torch.zeros(3)
 # what is wrong: (what to do, what the sentence must name)
 MISTAKES = {
     "unknown subnet": (lambda: flow_of((3, 8, 8), subnet="heavy"), "one of paper, light"),
-    "evidence at one resolution": (
-        lambda: flow_of((3, 8, 8), (1,), evidence=(4, 4)),
+    "summary at one resolution": (
+        lambda: flow_of((3, 8, 8), (1,), summary=(4, 4)),
         "a second resolution",
     ),
-    "evidence of small images": (
-        lambda: flow_of((3, 8, 8), evidence=(4,) * 5),
+    "summary of small images": (
+        lambda: flow_of((3, 8, 8), summary=(4,) * 5),
         "too many for images of 8 x 8",
     ),
-    "evidence without room": (
-        lambda: flow_of((3, 8, 8), evidence=(4, 4), n_code=17),
-        "hold 16",
+    "summary without room": (
+        lambda: flow_of((3, 8, 8), summary=(4, 4), n_summary=17),
+        "at most 16",
     ),
     "one class": (lambda: GaussianMixture(1, 3), "n_classes is 1"),
     "no class": (lambda: GaussianMixture(0, 3), "at least 2 classes"),

@@ -84,9 +84,9 @@ RESUMED = {
     "batch-norm, dropout": {
         "network": {"blocks": (1, 1), "widths": (8, 8), "dropouts": (0.1, 0.1), "subnet": "paper"}
     },
-    "evidence, Muon": {
+    "summary, Muon": {
         "optimizer": "muon",
-        "network": {"blocks": (1, 1), "widths": (8, 8), "evidence": (4, 6), "n_code": 3},
+        "network": {"blocks": (1, 1), "widths": (8, 8), "summary": (4, 6), "n_summary": 3},
     },
     "bf16": {"precision": "bf16"},
     "no patience": {"patience": 0, "ema": 0.0},

@@ -84,22 +84,22 @@ def test_every_method_can_start_so(method):
 @pytest.mark.parametrize("normalise", ["whiten", "equalise"])
 def test_evidence_starts_from_the_image_and_alone(normalise):
     dataset, _ = gaussian_images(n=600)
-    pipeline, splits = at_the_start(dataset, normalise, blocks=(0, 1), evidence=(4, 8), n_code=2)
+    pipeline, splits = at_the_start(dataset, normalise, blocks=(0, 1), summary=(4, 8), n_summary=2)
     mu = pipeline.model.mixture.mu
     differs = (mu[0] - mu[1]).abs() > 0
-    n_code = 2
-    assert differs[-16 : -16 + n_code].all()  # 4 x 4 values are factored out, and come last
+    n_summary = 2
+    assert differs[-16 : -16 + n_summary].all()  # 4 x 4 values are factored out, and come last
     assert not differs[:-16].any()
-    assert not differs[-16 + n_code :].any()
+    assert not differs[-16 + n_summary :].any()
     assert torch.dist(mu[0], mu[1]).item() == pytest.approx(3, rel=1e-5)
     seen = {}
-    down, mix, evidence, _ = pipeline.model.flow.layers
-    evidence.subnet.features[0].register_forward_hook(lambda module, x, image: seen.update(image=image))
+    down, mix, summary, _ = pipeline.model.flow.layers
+    summary.subnet.features[0].register_forward_hook(lambda module, x, image: seen.update(image=image))
     v, _ = pipeline.prepared(dataset.train.x[splits.validation][:5])
     with torch.no_grad():
         z, _ = mix(down(v)[0])
-        evidence(z)
-        z[:, evidence.n_passive :] = mix.shift[evidence.n_passive :, None, None]
+        summary(z)
+        z[:, summary.n_passive :] = mix.shift[summary.n_passive :, None, None]
         without = down.inverse(mix.inverse(z))
     # Up to a constant at each place: the mix shifts its channels.
     torch.testing.assert_close(

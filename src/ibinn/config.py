@@ -90,10 +90,10 @@ class Network:
         Initial scale of the layers that mix channels.
     learn_scale : bool
         Whether training changes these scales.
-    evidence : tuple of int
-        Widths of a residual network in a coupling that sees the whole image, one per resolution. Empty for none.
-    n_code : int
-        Number of latent variables to which this coupling writes what it sees.
+    summary : tuple of int
+        Widths of a residual network that summarises the whole image, one per resolution. Empty for none.
+    n_summary : int
+        Number of latent variables that the summary shifts.
     """
 
     blocks: tuple[int, ...]
@@ -108,8 +108,8 @@ class Network:
     dense_dropout: float
     scale: float = 1.0
     learn_scale: bool = True
-    evidence: tuple[int, ...] = ()
-    n_code: int = 10
+    summary: tuple[int, ...] = ()
+    n_summary: int = 10
 
     def __post_init__(self) -> None:
         if not len(self.blocks) == len(self.widths) == len(self.dropouts):
@@ -119,7 +119,7 @@ class Network:
             )
         for least, names in (
             (0, ("blocks", "dense_blocks")),
-            (1, ("widths", "dense_width", "evidence", "n_code")),
+            (1, ("widths", "dense_width", "summary", "n_summary")),
         ):
             for name in names:
                 for value in as_tuple(getattr(self, name)):

@@ -20,7 +20,7 @@ from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
 from ibinn.flows.factor_out import FactorOut
 from ibinn.flows.mixing import ActNorm, AffineMix, Permute
-from ibinn.flows.subnets import EvidenceSubnet, conv_subnet, dense_subnet, light_subnet
+from ibinn.flows.subnets import SummarySubnet, conv_subnet, dense_subnet, light_subnet
 from ibinn.models.architectures import default_network
 
 
@@ -40,7 +40,7 @@ def images(channels, sides, step=1):
 vectors = st.tuples(st.integers(1, 12))
 conv = partial(conv_subnet, width=5)
 dense = partial(dense_subnet, width=7)
-evidence = partial(EvidenceSubnet, width=5, widths=(4, 6), n_code=3, reduction=2)
+summary = partial(SummarySubnet, width=5, widths=(4, 6), n_summary=3, reduction=2)
 
 
 def flow_of(shape, blocks=(1, 1), widths=64, dropouts=0.0, seed=0, **settings):
@@ -80,8 +80,8 @@ LAYERS = {
     "one active channel": Case(
         lambda s: AffineCoupling(s[0], conv, clamp=2.0, slope=0.5, n_active=1), images((2, 7), (1, 6))
     ),
-    "evidence coupling": Case(
-        lambda s: AffineCoupling(s[0], evidence, n_active=1),
+    "summary coupling": Case(
+        lambda s: AffineCoupling(s[0], summary, n_active=1),
         images((4, 4), (2, 5)),
     ),
     "factor out": Case(
@@ -125,9 +125,9 @@ NETWORKS = {
         lambda s: flow_of(s, blocks=(0, 1), widths=(4, 4), dropouts=(0.0, 0.0), learn_scale=False),
         images((2, 4), (1, 3), step=2),
     ),
-    "image flow, evidence": Case(
+    "image flow, summary": Case(
         lambda s: flow_of(
-            s, blocks=(1, 1), widths=6, dense_width=8, subnet="light", evidence=(4, 6), n_code=3
+            s, blocks=(1, 1), widths=6, dense_width=8, subnet="light", summary=(4, 6), n_summary=3
         ),
         images((1, 3), (2, 3), step=4),
         (1, 8, 8),

@@ -153,23 +153,23 @@ def linear(n_in: int, n_out: int) -> nn.Linear:
     return layer
 
 
-class EvidenceSubnet(nn.Module):
-    """A subnet that sees the whole image: a local subnet's (raw, t), plus what a residual network reads from it.
+class SummarySubnet(nn.Module):
+    """A subnet that sees the whole image: the (raw, t) of a local subnet, plus a summary of the image.
 
-    A light subnet computes raw and t from the neighbourhood of each pixel. The residual network goes from the
-    image, at `reduction` times the resolution of x, down to a vector of features. A linear layer, 0 at the start,
-    turns it into a shift of the first `n_code` active values. These start with a small scale, so that little but
-    the shift is left of them.
+    A light subnet computes raw and t from the neighbourhood of each pixel. A residual network goes from the image,
+    at `reduction` times the resolution of x, down to a vector of features. A linear layer, 0 at the start, turns
+    it into the summary, which shifts the first `n_summary` active values. These start with a small scale, so that
+    little but the shift is left of them.
     """
 
     ndim = 4
 
     def __init__(
-        self, n_in: int, n_out: int, width: int, widths: tuple[int, ...], n_code: int, reduction: int
+        self, n_in: int, n_out: int, width: int, widths: tuple[int, ...], n_summary: int, reduction: int
     ) -> None:
         super().__init__()
         check_passive(n_in)
-        self.n_code = n_code
+        self.n_summary = n_summary
         self.local = light_subnet(n_in, n_out, width)
         n_squeezed = n_in + n_out // 2
         self.unmix = nn.Conv2d(n_in, n_squeezed, 1)
@@ -177,10 +177,10 @@ class EvidenceSubnet(nn.Module):
         self.features = nn.Sequential(
             nn.PixelShuffle(reduction), residual_features(n_squeezed // reduction**2, widths, blocks)
         )
-        self.readout = nn.Linear(widths[-1], n_code)
+        self.readout = nn.Linear(widths[-1], n_summary)
         for parameter in self.readout.parameters():
             nn.init.zeros_(parameter)
-        self.quiet = nn.Parameter(torch.full((n_code,), QUIET))
+        self.quiet = nn.Parameter(torch.full((n_summary,), QUIET))
 
     @torch.no_grad()
     def start_from(self, mix: "AffineMix") -> None:

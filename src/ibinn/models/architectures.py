@@ -16,7 +16,7 @@ from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
 from ibinn.flows.factor_out import FactorOut
 from ibinn.flows.mixing import ActNorm, AffineMix, Permute
-from ibinn.flows.subnets import EvidenceSubnet, conv_subnet, dense_subnet, light_subnet
+from ibinn.flows.subnets import SummarySubnet, conv_subnet, dense_subnet, light_subnet
 
 ImageShape = tuple[int, int, int]  # channels, height, width
 SUBNETS = {"paper": conv_subnet, "light": light_subnet}
@@ -127,7 +127,7 @@ def image_flow(shape: ImageShape, network: Network | None = None, seed: int = 0)
 
 
 def stages_chain(stages: Iterator["Stage"], network: Network, seed: int) -> Chain:
-    """The layers of these stages. Those behind an evidence coupling do not see its active channel."""
+    """The layers of these stages. Those behind a summary coupling do not see its active channel."""
     clamp, slope, down_slope = network.clamp, network.slope, network.down_slope
     finish = partial(block, scale=network.scale, learn_scale=network.learn_scale)
     layers: list[Bijection] = []
@@ -141,7 +141,7 @@ def stages_chain(stages: Iterator["Stage"], network: Network, seed: int) -> Chai
                 layers += finish(down, n_out, block_seed)
             case "conv":
                 layers += finish(AffineCoupling(n_out, stage.subnet, clamp, slope), n_out, block_seed)
-            case "evidence":
+            case "summary":
                 layers.append(AffineCoupling(n_out + 1, stage.subnet, clamp, slope, n_active=1))
                 layers.append(FactorOut(n_out + 1, 1, stages_chain(stages, network, seed)))
             case "pool":
@@ -154,7 +154,7 @@ def stages_chain(stages: Iterator["Stage"], network: Network, seed: int) -> Chai
 class Stage(NamedTuple):
     """A step of a network on images: its kind, output channels, subnet and number among the blocks."""
 
-    kind: Literal["squeeze", "down", "conv", "evidence", "pool", "dense"]
+    kind: Literal["squeeze", "down", "conv", "summary", "pool", "dense"]
     n_channels: int
     subnet: SubnetFactory = nn.Identity
     number: int = 0
@@ -177,16 +177,16 @@ def image_stages(shape: ImageShape, network: Network) -> Iterator[Stage]:
             n_channels, height, width = 4 * n_channels, height // 2, width // 2
             number = next(numbers)
             yield Stage("down", n_channels, partial(conv, stride=2, first_relu=number > 0), number)
-        if network.evidence and level == 1:
+        if network.summary and level == 1:
             n_channels -= 1
-            evidence = partial(
-                EvidenceSubnet,
+            summary = partial(
+                SummarySubnet,
                 width=subnet_width,
-                widths=network.evidence,
-                n_code=network.n_code,
+                widths=network.summary,
+                n_summary=network.n_summary,
                 reduction=shape[1] // height,
             )
-            yield Stage("evidence", n_channels, evidence, next(numbers))
+            yield Stage("summary", n_channels, summary, next(numbers))
         for number in itertools.islice(numbers, n_blocks):
             yield Stage("conv", n_channels, partial(conv, first_relu=number > 0), number)
     n_dims = n_channels * height * width
@@ -274,8 +274,8 @@ def n_halvings(network: Network, n_channels: int) -> int:
     return len(network.blocks) - 1 + (n_channels == 1)
 
 
-def code_capacity(shape: ImageShape) -> int:
-    """The number of values of a channel at the second resolution: the most that evidence can be written to."""
+def summary_capacity(shape: ImageShape) -> int:
+    """The number of values of a channel at the second resolution: the most that a summary can shift."""
     factor = 4 if shape[0] == 1 else 2
     return (shape[1] // factor) * (shape[2] // factor)
 
@@ -297,16 +297,17 @@ def check_resolutions(shape: ImageShape, network: Network) -> None:
         raise ValueError(f"subnet is {network.subnet!r} but must be one of {', '.join(SUBNETS)}")
     if not network.blocks:
         raise ValueError("blocks is empty, but a network on images needs at least one resolution")
-    if network.evidence and n_halvings(network, shape[0]) == 0:
-        raise ValueError("evidence needs a network that halves the image; give blocks a second resolution")
-    if network.evidence and min(shape[1:]) < 2 ** (len(network.evidence) - 1):
+    if network.summary and n_halvings(network, shape[0]) == 0:
+        raise ValueError("summary needs a network that halves the image; give blocks a second resolution")
+    if network.summary and min(shape[1:]) < 2 ** (len(network.summary) - 1):
         raise ValueError(
-            f"evidence has {len(network.evidence)} resolutions, too many for images of {shape[1]} x {shape[2]}; "
+            f"summary has {len(network.summary)} resolutions, too many for images of {shape[1]} x {shape[2]}; "
             f"give it fewer widths"
         )
-    if network.evidence and network.n_code > code_capacity(shape):
+    if network.summary and network.n_summary > summary_capacity(shape):
         raise ValueError(
-            f"n_code is {network.n_code} but images of {shape[1]} x {shape[2]} hold {code_capacity(shape)} there"
+            f"n_summary is {network.n_summary} but must be at most {summary_capacity(shape)} for images of "
+            f"{shape[1]} x {shape[2]}"
         )
     halvings = n_halvings(network, shape[0])
     if halvings > possible_halvings(shape):

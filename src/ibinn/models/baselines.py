@@ -167,7 +167,7 @@ class Reshaped(nn.Module):
 
 
 class SetAside(nn.Module):
-    """The counterpart of an evidence coupling: its shift is added to the last channel, which the others leave."""
+    """The counterpart of a summary coupling: its shift is added to the last channel, which the others leave."""
 
     def __init__(self, n_passed_on: int, subnet: nn.Module, rest: nn.Module) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ def residual_stages(stages: Iterator[Stage]) -> nn.Sequential:
                 layers.append(Reshaped(Squeeze()))
             case "down":
                 layers.append(Residual(stage.subnet(n_out // 4, n_out), Reshaped(Squeeze())))
-            case "evidence":
+            case "summary":
                 layers.append(SetAside(n_out, stage.subnet(n_out, 2), residual_stages(stages)))
             case "pool":
                 layers.append(Reshaped(DCTPool(stage.shape)))

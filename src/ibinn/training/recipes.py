@@ -23,7 +23,7 @@ from ibinn.config import (
 from ibinn.data.augment import PAPER_AUGMENTATION
 from ibinn.data.dataset import Dataset
 from ibinn.mixture import GaussianMixture
-from ibinn.models.architectures import LARGEST_ROTATION, PAPER_NETWORK, code_capacity, n_halvings
+from ibinn.models.architectures import LARGEST_ROTATION, PAPER_NETWORK, n_halvings, summary_capacity
 from ibinn.run import FORMAT
 from ibinn.training.muon import Muon
 
@@ -48,7 +48,7 @@ NETWORKS: dict[Size, Network] = {
         widths=(32, 96, 128),
         dropouts=(0.0, 0.0, 0.0),
         dense_width=128,
-        evidence=(32, 64, 192, 256),
+        summary=(32, 64, 192, 256),
     ),
     "paper": PAPER_NETWORK,
 }
@@ -188,8 +188,8 @@ def configure(
         network = replace(network, blocks=(), widths=(), dropouts=(), dense_blocks=8)
         few = dataset.shape[0] <= LARGEST_ROTATION
         recipe = replace(recipe, flip=False, crop=0, normalise="whiten" if few else "standard")
-    if dataset.is_images and network.evidence:
-        network = fit_evidence(network, dataset)
+    if dataset.is_images and network.summary:
+        network = fit_summary(network, dataset)
     if dataset.is_images and method == "rival":
         side = min(dataset.shape[:2])
         recipe = replace(recipe, crop=side // 8, cutout=side // 4)
@@ -215,18 +215,18 @@ def configure(
     )
 
 
-def fit_evidence(network: Network, dataset: Dataset) -> Network:
-    """Write the evidence to as many values as there are classes, as far as the image has room for them.
+def fit_summary(network: Network, dataset: Dataset) -> Network:
+    """Let the summary shift as many values as there are classes, as far as the image has room for them.
 
     Small images get fewer resolutions in its residual network.
     """
     height, width, n_channels = dataset.shape
-    capacity = code_capacity((n_channels, height, width))
+    capacity = summary_capacity((n_channels, height, width))
     if not capacity or n_halvings(network, n_channels) == 0:
-        return replace(network, evidence=())
+        return replace(network, summary=())
     n_widths = min(height, width).bit_length()
-    n_code = min(len(dataset.class_names), capacity)
-    return replace(network, evidence=network.evidence[:n_widths], n_code=n_code)
+    n_summary = min(len(dataset.class_names), capacity)
+    return replace(network, summary=network.summary[:n_widths], n_summary=n_summary)
 
 
 def override(config: RunConfig, settings: tuple[str, ...]) -> RunConfig:

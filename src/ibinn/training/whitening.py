@@ -13,12 +13,12 @@ from ibinn.flows.base import Chain
 from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.factor_out import FactorOut
 from ibinn.flows.mixing import ActNorm, AffineMix
-from ibinn.flows.subnets import EvidenceSubnet
+from ibinn.flows.subnets import SummarySubnet
 from ibinn.mixture import separated_means
 from ibinn.models.classifier import evaluation_mode
 from ibinn.models.pipeline import Pipeline, chunks
 
-DISTANCE_OF_EVIDENCE = 3.0  # of the means, at the start
+DISTANCE_OF_SUMMARIES = 3.0  # of the means, at the start
 MAX_VALUES = 20_000_000  # of the images used: half a gigabyte for their covariance
 
 
@@ -83,10 +83,10 @@ def set_means_to_class_averages(pipeline: Pipeline, x: Array, y: Labels) -> None
 
 
 @torch.no_grad()
-def start_evidence(pipeline: Pipeline) -> None:
+def start_summary(pipeline: Pipeline) -> None:
     """Prepare couplings that see the whole image: what they see is the image, and the means differ for them alone.
 
-    The class averages of all other values hold little evidence at first, and much noise.
+    The class averages of all other values say little about the class at first, and hold much noise.
     """
     model = pipeline.model
     if model.flow is None or model.mixture is None:
@@ -97,13 +97,13 @@ def start_evidence(pipeline: Pipeline) -> None:
             if not isinstance(mix, AffineMix) or not isinstance(coupling, AffineCoupling):
                 continue
             subnet = coupling.subnet
-            if not isinstance(subnet, EvidenceSubnet):
+            if not isinstance(subnet, SummarySubnet):
                 continue
             subnet.start_from(mix)
             if isinstance(mu, nn.Parameter):
-                first, n_code = mu.shape[1] // coupling.n_channels * coupling.n_passive, subnet.n_code
+                first, n_summary = mu.shape[1] // coupling.n_channels * coupling.n_passive, subnet.n_summary
                 mu[:] = mu.mean(0)
                 mu[:, first:] = 0
-                mu[:, first : first + n_code] = separated_means(len(mu), n_code, DISTANCE_OF_EVIDENCE).to(
-                    mu
-                )
+                mu[:, first : first + n_summary] = separated_means(
+                    len(mu), n_summary, DISTANCE_OF_SUMMARIES
+                ).to(mu)
