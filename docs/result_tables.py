@@ -53,6 +53,8 @@ from published import (
     with_floor,
 )
 
+from trial_tables import trials_on_cifar10, trials_on_fashion_mnist
+
 from ibinn.formats import decimal, gamma_text, shortest
 from ibinn.report.quantities import (
     BITS,
@@ -325,7 +327,7 @@ PAGES: dict[str, tuple[Callable[[], str], ...]] = {
     "method.md": (latent_samples,),
     "recipes.md": (
         *(votes_on_images, votes_on_rows, votes_with_drawn_noise, left_out_of_images, left_out_of_rows),
-        *(pretrained_ood, pretrained_probabilities),
+        *(pretrained_ood, pretrained_probabilities, trials_on_cifar10, trials_on_fashion_mnist),
     ),
 }
 

@@ -30,7 +30,7 @@ def trials_on(data: str) -> str:
         numbers = [decimal(row["error"], 2), decimal(row["bits_per_dim"], 2)]
         numbers += [decimal(row["loss_y"], 3), decimal(row["train_loss_y"], 3)]
         about = [row["seed"], row["epochs"], decimal(row["minutes"], 1)]
-        gamma = gamma_text(row["gamma"]) if has_gamma else "–"
+        gamma = gamma_text(float(row["gamma"])) if has_gamma else "–"
         table.append([f"`{row['name']}`", row["question"], gamma, *map(str, about), *numbers])
     return markdown(table) if len(table) > 1 else MISSING
 

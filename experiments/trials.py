@@ -9,6 +9,7 @@ docs/recipes.md takes its table; a trial that is there already is not repeated. 
 import argparse
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,25 +40,53 @@ class Trial(NamedTuple):
     method: Method = "ibinn"
 
 
-FIVE = ("recipe.epochs=5", "recipe.smoothing=0.02")
+FIVE = ("recipe.epochs=5",)
 SLOW_MEANS = "recipe.mu_rate=0.03"
-SUMMARY = "network.summary=[32,96,192,384]"
-THIN = (*FIVE, SUMMARY, "network.blocks=[1,1,1]")
-AS_BASE = ("recipe.learning_rate=1e-3", "recipe.weight_decay=1e-4", "recipe.crop=2", "recipe.cutout=0")
-FASHION = (*FIVE, "network.summary=[32,64,128]", SLOW_MEANS)
+BEFORE = (  # the network and the recipe of `base` when these trials began
+    *FIVE,
+    "network.blocks=[4,8,8]",
+    "network.summary=[]",
+    'recipe.optimizer="adamw"',
+    "recipe.mu_rate=3.0",
+    "recipe.smoothing=0.02",
+)
+WIDE = "network.summary=[32,96,192,384]"
+THIN = (*BEFORE, WIDE, "network.blocks=[1,1,1]", SLOW_MEANS)
+RIVAL = (  # the recipe of `base`, for a plain classifier
+    *(*FIVE, "recipe.smoothing=0.02", "recipe.learning_rate=1e-3", "recipe.weight_decay=1e-4"),
+    *("recipe.crop=2", "recipe.cutout=0"),
+)
+NARROW = "network.widths=[32,64,192,256]"
+FASHION = (  # as for the results
+    *(*FIVE, "recipe.smoothing=0.02", "recipe.flip=true", "recipe.crop=1", "recipe.weight_decay=0.02"),
+)
+FASHION_BEFORE = (*FASHION, "network.summary=[]", 'recipe.optimizer="adamw"', "recipe.mu_rate=3.0")
 TRIALS: dict[str, Trial] = {
-    "control": Trial("the recipe of `base`", FIVE),
-    "control-slow-means": Trial("the means change a hundredth as fast", (*FIVE, SLOW_MEANS)),
-    "summary-slow-means": Trial("the same with summary of the whole image", (*FIVE, SLOW_MEANS, SUMMARY)),
-    "thin-slow-means": Trial("the same with few blocks", (*THIN, SLOW_MEANS)),
-    "thin-slow-means-no-ramp": Trial("and gamma does not rise", (*THIN, SLOW_MEANS, "recipe.gamma_ramp=0")),
-    "rival-narrow": Trial(
-        "a plain classifier with that residual network, and the recipe of `base`",
-        (*FIVE, "network.widths=[32,96,192,384]", *AS_BASE),
+    "control-before": Trial("`base` as it was", BEFORE),
+    "control-slow-means": Trial("the means change a hundredth as fast", (*BEFORE, SLOW_MEANS)),
+    "thin-slow-means": Trial("a summary of the image, few blocks, slow means", THIN),
+    "rival-wide-adamw": Trial(
+        "the residual network of that summary as a plain classifier",
+        (*RIVAL, "network.widths=[32,96,192,384]", 'recipe.optimizer="adamw"'),
         method="rival",
     ),
-    "fashion-control": Trial("the recipe of `small`", FIVE, data="fashion_mnist"),
-    "fashion-summary": Trial("summary of the whole image, and slow means", FASHION, data="fashion_mnist"),
+    "rival-adamw": Trial("a smaller one", (*RIVAL, NARROW, 'recipe.optimizer="adamw"'), method="rival"),
+    "rival-muon": Trial("the same with Muon", (*RIVAL, NARROW, 'recipe.optimizer="muon"'), method="rival"),
+    "proxy": Trial("`base` as it is now: that summary, Muon, slow means, some blocks", FIVE),
+    "proxy-no-ramp": Trial("γ does not rise", (*FIVE, "recipe.gamma_ramp=0")),
+    "proxy-adamw": Trial("AdamW instead of Muon", (*FIVE, 'recipe.optimizer="adamw"')),
+    "proxy-fast-means": Trial("the means change a hundred times as fast", (*FIVE, "recipe.mu_rate=3.0")),
+    "proxy-no-summary": Trial("no summary", (*FIVE, "network.summary=[]")),
+    "proxy-fewer-blocks": Trial("few blocks", (*FIVE, "network.blocks=[1,1,1]")),
+    "proxy-more-blocks": Trial("more blocks", (*FIVE, "network.blocks=[4,8,8]")),
+    "proxy-gamma-0.1": Trial("another γ", FIVE, gamma=0.1),
+    "proxy-gamma-4": Trial("another γ", FIVE, gamma=4.0),
+    "proxy-gamma-10": Trial("another γ", FIVE, gamma=10.0),
+    "proxy-gamma-inf": Trial("another γ", FIVE, gamma=math.inf),
+    "fashion-before": Trial("`small` as it was", FASHION_BEFORE, data="fashion_mnist"),
+    "fashion-proxy": Trial(
+        "`small` as it is now: a summary, Muon, slow means", FASHION, data="fashion_mnist"
+    ),
 }
 
 
@@ -89,7 +118,7 @@ def run_trial(name: str, trial: Trial, seed: int, runs: Path) -> dict[str, Any]:
         "question": trial.question,
         "data": trial.data,
         "method": trial.method,
-        "gamma": trial.gamma,
+        "gamma": trial.gamma if math.isfinite(trial.gamma) else "inf",
         "settings": list(trial.settings),
         "epochs": loop.position.epoch,
         "minutes": round(loop.position.seconds / 60, 1),
