@@ -52,7 +52,6 @@ from published import (
     runs_of,
     with_floor,
 )
-
 from trial_tables import trials_on_cifar10, trials_on_fashion_mnist
 
 from ibinn.formats import decimal, gamma_text, shortest
