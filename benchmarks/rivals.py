@@ -12,15 +12,18 @@ bound on the time.
 
 ibinn lets the allocator keep freed memory, as its commands do. "FrEIA tuned" does too, and uses channels-last
 memory, made contiguous before its Flatten, which needs that. All subnets have the same layers. Those of the
-other libraries are in a plain nn.Sequential, which does not fold batch-norm in evaluation.
+other libraries are in a plain nn.Sequential, which does not fold batch-norm in evaluation. "ONNX Runtime" runs the
+exported graph of ibinn's network.
 """
 
 import argparse
 import math
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -28,6 +31,7 @@ from torch import Tensor, nn
 from turns import best_of_turns, save, serve
 
 from ibinn._system import keep_freed_memory
+from ibinn.export import write_graph
 from ibinn.flows.base import Bijection, Chain
 from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.dct import DCTPool
@@ -87,11 +91,12 @@ CONTENDERS = {
         "FrEIA",
         "FrEIA tuned",
         "normflows",
+        "ONNX Runtime",
         "subnets alone",
         "subnets alone, channels-last",
     ),
-    "small": ("ibinn", "FrEIA", "FrEIA tuned", "subnets alone, channels-last"),
-    "dense": ("ibinn", "FrEIA", "normflows", "zuko"),
+    "small": ("ibinn", "FrEIA", "FrEIA tuned", "ONNX Runtime", "subnets alone, channels-last"),
+    "dense": ("ibinn", "FrEIA", "normflows", "zuko", "ONNX Runtime"),
 }
 
 
@@ -264,6 +269,7 @@ MAKERS: dict[str, Callable[..., Contender]] = {
     "FrEIA tuned": partial(freia, channels_last=True),
     "normflows": normflows,
     "zuko": zuko,
+    "ONNX Runtime": ibinn,
     "subnets alone": partial(subnets_alone, channels_last=False),
     "subnets alone, channels-last": partial(subnets_alone, channels_last=True),
 }
@@ -297,9 +303,12 @@ class Bench:
     @torch.no_grad()
     def evaluate(self) -> None:
         self.module.eval()
-        z, log_det = self.forward(self.x)
+        self.posterior_and_density(self.x)
+
+    def posterior_and_density(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        z, log_det = self.forward(x)
         logits = self.mixture.logits(z)
-        logits.log_softmax(1), logits.logsumexp(1) + self.mixture.log_q_origin(z) + log_det
+        return logits.log_softmax(1), logits.logsumexp(1) + self.mixture.log_q_origin(z) + log_det
 
     @torch.no_grad()
     def invert(self) -> None:
@@ -308,12 +317,39 @@ class Bench:
         self.inverse(self.z)
 
 
+class InOnnxRuntime:
+    """The evaluation of a contender as an exported graph."""
+
+    def __init__(self, bench: Bench, threads: int) -> None:
+        import onnxruntime
+
+        class Evaluation(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.module, self.mixture = bench.module.eval(), bench.mixture
+
+            def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+                return bench.posterior_and_density(x)
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "evaluation.onnx")
+            example = torch.randn(2, *bench.x.shape[1:])  # of any other number: the graph takes them all
+            write_graph(path, Evaluation(), {"x": example}, ["log_q_y", "log_q_x"], {})
+            self.session = onnxruntime.InferenceSession(path, options)
+        self.x = bench.x.numpy()
+
+    def evaluate(self) -> None:
+        self.session.run(None, {"x": self.x})
+
+
 def work_on(name: str, network: str, work: str, batch: str, threads: str) -> None:
     torch.set_num_threads(int(threads))
     if name in ("ibinn", "FrEIA tuned") or name.startswith("subnets"):
         keep_freed_memory()
     bench = Bench(name, NETWORKS[network], int(batch))
-    call = getattr(bench, work)
+    call = getattr(InOnnxRuntime(bench, int(threads)) if name == "ONNX Runtime" else bench, work)
     repeats = 1 if network == "paper" and int(batch) > 1 else 10
 
     def seconds() -> float:
@@ -329,7 +365,8 @@ def compare(network: str, work: str, threads: int, rounds: int) -> list[dict[str
     """One row per contender; ratio is the speed relative to FrEIA."""
     batch = 1 if work == "latency" else NETWORKS[network].batch
     call = "evaluate" if work == "latency" else work
-    names = [n for n in CONTENDERS[network] if not (call == "invert" and n.startswith("subnets"))]
+    left_out = {"invert": ("subnets", "ONNX"), "train": ("ONNX",)}.get(call, ())
+    names = [n for n in CONTENDERS[network] if not n.startswith(left_out)]
     arguments = {n: (n, network, call, str(batch), str(threads)) for n in names}
     best = best_of_turns(__file__, arguments, rounds)
     rows = []

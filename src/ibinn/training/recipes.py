@@ -41,7 +41,7 @@ SMALL = Network(
 )
 NETWORKS: dict[Size, Network] = {
     "tiny": replace(SMALL, blocks=(4, 4), widths=(32, 64), dense_blocks=4, dense_width=128),
-    "small": SMALL,
+    "small": replace(SMALL, summary=(32, 64, 128)),
     "base": replace(
         SMALL,
         blocks=(2, 4, 4),
@@ -70,7 +70,7 @@ OURS = Recipe(
 # gamma_ramp is the share of the training over which gamma rises to its value (Loop.gamma_share).
 RECIPES: dict[Size, Recipe] = {
     "tiny": replace(OURS, epochs=40, batch_size=64, ema=0.98),
-    "small": replace(OURS, gamma_ramp=0.8),
+    "small": replace(OURS, optimizer="muon", mu_rate=0.03, gamma_ramp=0.8),
     "base": replace(
         OURS,
         epochs=16,
@@ -105,7 +105,8 @@ RIVAL_NETWORK = replace(
 RIVAL_RECIPE = replace(
     OURS,
     epochs=16,
-    learning_rate=2e-3,
+    optimizer="muon",
+    learning_rate=1e-3,
     weight_decay=0.05,
     smoothing=0.1,
     normalise="standard",
