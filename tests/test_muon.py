@@ -58,7 +58,7 @@ def test_a_step_is_orthogonal_for_some_weights_and_that_of_adamw_for_the_others(
 
 def test_convolutions_in_front_of_a_batch_norm_take_orthogonal_updates():
     model = nn.Sequential(residual_features(1, (4, 6), (0, 1)), nn.Conv2d(6, 2, 1))
-    recipe = Recipe(**{**vars(RECIPES["base"]), "optimizer": "muon"})
+    recipe = Recipe(**{**vars(RECIPES["tiny"]), "optimizer": "muon"})
     groups = make_optimizer(model, recipe, "float32").param_groups
     (orthogonal,) = [group for group in groups if group["orthogonal"]]
     assert [tuple(p.shape) for p in orthogonal["params"]] == [
@@ -69,5 +69,5 @@ def test_convolutions_in_front_of_a_batch_norm_take_orthogonal_updates():
     ]
     assert orthogonal["rate"] == ORTHOGONAL_RATE
     assert sum(len(group["params"]) for group in groups) == len([*model.parameters()])
-    plain = make_optimizer(model, RECIPES["base"], "float32").param_groups
+    plain = make_optimizer(model, RECIPES["tiny"], "float32").param_groups
     assert not any(group["orthogonal"] for group in plain)

@@ -170,7 +170,7 @@ class Recipe:
         Standard deviation of the Gaussian noise in pixel units, where one of 256 levels is 1/256 wide.
     normalise : {"standard", "equalise", "whiten"}
         "standard" shifts and scales each channel, "equalise" flattens the histogram of the pixels, "whiten"
-        starts the model close to linear discriminant analysis.
+        starts the model close to linear discriminant analysis, or, with a summary, to a single Gaussian.
     flip : bool
         Mirror half of the images.
     crop : int

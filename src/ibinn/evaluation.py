@@ -186,9 +186,8 @@ class View(NamedTuple):
 def views_of(run: Run) -> list[View]:
     """The views of each test input, the plain one first: all draws, then mirrored if training mirrored images."""
     draws = range(max(1, draws_of(run)))
-    return [
-        View(draw, mirrored) for mirrored in (False, True)[: 1 + run.config.recipe.flip] for draw in draws
-    ]
+    sides = (False, True) if run.form.is_images and run.config.recipe.flip else (False,)
+    return [View(draw, mirrored) for mirrored in sides for draw in draws]
 
 
 def see(run: Run, raw: Array, view: View, batch_size: int, progress: Progress | None) -> Output[Floats]:

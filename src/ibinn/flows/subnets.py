@@ -3,7 +3,6 @@
 import itertools
 import math
 import warnings
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +11,7 @@ from torch.nn import functional as F
 from ibinn.flows.fast.batch_norm import BatchNorm
 from ibinn.flows.fast.fused import is_plain
 
-if TYPE_CHECKING:
-    from ibinn.flows.mixing import AffineMix
-
-QUIET = -4.0  # raw of the values that carry the code, at the start: a scale of 0.15 with our clamp of 2
+QUIET = -4.0  # raw of the values that carry the summary, at the start: a scale of 0.15 with our clamp of 2
 MIN_FOLD_BATCH = 8  # folding is repeated in each call, and pays from this batch size on
 
 
@@ -169,7 +165,7 @@ class SummarySubnet(nn.Module):
     ) -> None:
         super().__init__()
         check_passive(n_in)
-        self.n_summary = n_summary
+        self.n_summary, self.reduction = n_summary, reduction
         self.local = light_subnet(n_in, n_out, width)
         n_squeezed = n_in + n_out // 2
         self.unmix = nn.Conv2d(n_in, n_squeezed, 1)
@@ -183,18 +179,20 @@ class SummarySubnet(nn.Module):
         self.quiet = nn.Parameter(torch.full((n_summary,), QUIET))
 
     @torch.no_grad()
-    def start_from(self, mix: "AffineMix") -> None:
-        """Let the residual network see what was before the mix, but for the active channels."""
-        self.unmix.weight.copy_(mix.inverse_matrix()[:, : self.unmix.in_channels, None, None])
+    def start_from(self, image: Tensor) -> None:
+        """Let the residual network see image (n, n) @ channels, but for the active ones."""
+        self.unmix.weight.copy_(image[:, : self.unmix.in_channels, None, None])
         assert self.unmix.bias is not None
         self.unmix.bias.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
         local: Tensor = self.local(x)
-        code: Tensor = self.readout(self.features(self.unmix(x)).amax((2, 3)))
-        code = torch.stack([self.quiet.to(code).expand_as(code), code], dim=1)  # of raw and of t
+        summary: Tensor = self.readout(self.features(self.unmix(x)).amax((2, 3)))
+        summary = torch.stack(
+            [self.quiet.to(summary).expand_as(summary), summary], dim=1
+        )  # of raw and of t
         n_values = local[0].numel() // 2
-        return local + F.pad(code, (0, n_values - code.shape[2])).view_as(local)
+        return local + F.pad(summary, (0, n_values - summary.shape[2])).view_as(local)
 
 
 class ResidualBlock(nn.Module):

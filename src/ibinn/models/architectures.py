@@ -297,8 +297,8 @@ def check_resolutions(shape: ImageShape, network: Network) -> None:
         raise ValueError(f"subnet is {network.subnet!r} but must be one of {', '.join(SUBNETS)}")
     if not network.blocks:
         raise ValueError("blocks is empty, but a network on images needs at least one resolution")
-    if network.summary and n_halvings(network, shape[0]) == 0:
-        raise ValueError("summary needs a network that halves the image; give blocks a second resolution")
+    if network.summary and len(network.blocks) < 2:
+        raise ValueError("summary needs a second resolution; give blocks one more, or use an empty summary")
     if network.summary and min(shape[1:]) < 2 ** (len(network.summary) - 1):
         raise ValueError(
             f"summary has {len(network.summary)} resolutions, too many for images of {shape[1]} x {shape[2]}; "

@@ -8,7 +8,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from ibinn.formats import gamma_text
@@ -54,7 +54,6 @@ from ibinn.report.style import (
 from ibinn.report.text import METHOD_NAMES
 from ibinn.run.results import Results
 
-BITS_TICKS = (1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 10, 12, 15, 20, 30, 50)
 LINES = {"ibinn": "-", "vib": ":"}  # of the methods that have a gamma
 
 
@@ -265,11 +264,14 @@ def draw_front(runs: Sequence[Results]) -> Figure:
 
     The printed bits/dim are turned into exact ones: less the constant of the authors' convention.
     """
-    found = [run for run in runs if run.method == "ibinn" and run.gamma and BITS.finite(run) is not None]
+    found = [run for run in runs if run.method == "ibinn" and run.gamma and run.converged]
+    found = [run for run in found if BITS.finite(run) is not None]
     if not found:
         raise ValueError("no IB-INN has bits/dim and an error; give runs with a gamma above 0")
-    bits, error, averaged = (
-        sweep_curve(found, lambda run: run.gamma, quantity) for quantity in (BITS, ERROR, AVERAGED_ERROR)
+    bits, error = (sweep_curve(found, lambda run: run.gamma, quantity) for quantity in (BITS, ERROR))
+    plain = {run.gamma for run in found if run.averaged is None}
+    averaged = sweep_curve(
+        [run for run in found if run.gamma not in plain], lambda run: run.gamma, AVERAGED_ERROR
     )
     points = {
         f"γ = {gamma_text(x)}": at for x, *at in zip(bits.x, bits.mean, error.mean, strict=True)
@@ -284,7 +286,7 @@ def draw_front(runs: Sequence[Results]) -> Figure:
         if paper := [*points.values()][len(bits.x) :]:
             axis.plot(*np.transpose(paper), "s", color=COLOURS[1], markersize=4, label="the paper's IB-INN")
         axis.set(xlabel=f"bits/dim{BITS.arrow}", ylabel=f"error (%){ERROR.arrow}", xscale="log")
-        axis.xaxis.set_major_locator(FixedLocator(BITS_TICKS))
+        axis.xaxis.set_major_locator(MaxNLocator(6))
         axis.xaxis.set_minor_locator(NullLocator())
         axis.xaxis.set_major_formatter("{x:g}")
         axis.legend()

@@ -24,7 +24,7 @@ from ibinn.run.facts import Validation
 from ibinn.run.folder import default_dtype
 from ibinn.training.distributed import SINGLE_PROCESS, Team
 from ibinn.training.options import TrainingOptions
-from ibinn.training.whitening import start_from_lda, start_summary
+from ibinn.training.whitening import start_from_lda, start_summaries
 
 LARGEST_INPUT = 2**16  # values per input: the dense part of the network and the means grow with them
 
@@ -112,7 +112,7 @@ def build_pipeline(config: RunConfig, dataset: Dataset, rows: Rows, device: str 
     pipeline = Pipeline(preprocess, model).to(device)
     if config.recipe.normalise == "whiten":
         start_from_lda(pipeline, dataset, rows)
-    start_summary(pipeline)
+    start_summaries(pipeline)
     return pipeline
 
 

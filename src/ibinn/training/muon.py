@@ -55,6 +55,7 @@ class Muon(torch.optim.AdamW):
         state = self.state[p]
         if "average" not in state:
             state["average"] = torch.zeros_like(p)
+            state["step"] = torch.zeros(())  # AdamW expects it in every state that it loads
         average = state["average"].lerp_(p.grad, 1 - self.momentum)
         matrix = p.grad.lerp(average, self.momentum).flatten(1)
         update = orthogonalised(matrix.to(self.dtype)).to(p) * (RMS * max(matrix.shape) ** 0.5)

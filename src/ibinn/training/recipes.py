@@ -189,8 +189,9 @@ def configure(
         network = replace(network, blocks=(), widths=(), dropouts=(), dense_blocks=8)
         few = dataset.shape[0] <= LARGEST_ROTATION
         recipe = replace(recipe, flip=False, crop=0, normalise="whiten" if few else "standard")
-    if dataset.is_images and network.summary:
-        network = fit_summary(network, dataset)
+    network = fit_summary(network, dataset)
+    if not network.summary and method != "rival" and size != "paper":
+        recipe = replace(recipe, optimizer=OURS.optimizer, mu_rate=OURS.mu_rate)
     if dataset.is_images and method == "rival":
         side = min(dataset.shape[:2])
         recipe = replace(recipe, crop=side // 8, cutout=side // 4)
@@ -219,14 +220,17 @@ def configure(
 def fit_summary(network: Network, dataset: Dataset) -> Network:
     """Let the summary shift as many values as there are classes, as far as the image has room for them.
 
-    Small images get fewer resolutions in its residual network.
+    Small images get fewer resolutions in its residual network. Tables and the smallest images have no summary.
     """
-    height, width, n_channels = dataset.shape
-    capacity = summary_capacity((n_channels, height, width))
-    if not capacity or n_halvings(network, n_channels) == 0:
+    if not dataset.is_images or not network.summary:
         return replace(network, summary=())
-    n_widths = min(height, width).bit_length()
-    n_summary = min(len(dataset.class_names), capacity)
+    height, width, n_channels = dataset.shape
+    multiple = 2 ** n_halvings(network, n_channels)
+    height, width = (
+        math.ceil(side / multiple) * multiple for side in (height, width)
+    )  # as they are padded
+    n_summary = min(len(dataset.class_names), summary_capacity((n_channels, height, width)))
+    n_widths = min(height, width).bit_length() - 1  # the last resolution has at least 2 x 2 pixels
     return replace(network, summary=network.summary[:n_widths], n_summary=n_summary)
 
 

@@ -1,6 +1,5 @@
-"""The start of training with recipe.normalise = "whiten": close to linear discriminant analysis (LDA)."""
+"""The start of training: white images, means close to linear discriminant analysis (LDA), summaries of images."""
 
-import itertools
 import math
 
 import numpy as np
@@ -9,13 +8,14 @@ from torch import Tensor, nn
 
 from ibinn._types import Array, Labels, Rows
 from ibinn.data.dataset import Dataset
-from ibinn.flows.base import Chain
+from ibinn.flows.base import Bijection, Chain
 from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.factor_out import FactorOut
 from ibinn.flows.mixing import ActNorm, AffineMix
 from ibinn.flows.subnets import SummarySubnet
 from ibinn.mixture import separated_means
 from ibinn.models.classifier import evaluation_mode
+from ibinn.models.methods import Classifier
 from ibinn.models.pipeline import Pipeline, chunks
 
 DISTANCE_OF_SUMMARIES = 3.0  # of the means, at the start
@@ -83,27 +83,47 @@ def set_means_to_class_averages(pipeline: Pipeline, x: Array, y: Labels) -> None
 
 
 @torch.no_grad()
-def start_summary(pipeline: Pipeline) -> None:
-    """Prepare couplings that see the whole image: what they see is the image, and the means differ for them alone.
+def start_summaries(pipeline: Pipeline) -> None:
+    """Prepare the couplings with a summary: what they summarise is the image, and the means differ for them alone.
 
     The class averages of all other values say little about the class at first, and hold much noise.
     """
-    model = pipeline.model
-    if model.flow is None or model.mixture is None:
-        return
-    mu = model.mixture.mu
-    for chain in model.flow.modules():
-        for mix, coupling in itertools.pairwise(chain.layers if isinstance(chain, Chain) else ()):
-            if not isinstance(mix, AffineMix) or not isinstance(coupling, AffineCoupling):
-                continue
-            subnet = coupling.subnet
-            if not isinstance(subnet, SummarySubnet):
-                continue
-            subnet.start_from(mix)
-            if isinstance(mu, nn.Parameter):
-                first, n_summary = mu.shape[1] // coupling.n_channels * coupling.n_passive, subnet.n_summary
-                mu[:] = mu.mean(0)
-                mu[:, first:] = 0
-                mu[:, first : first + n_summary] = separated_means(
-                    len(mu), n_summary, DISTANCE_OF_SUMMARIES
-                ).to(mu)
+    sequences = [m for m in pipeline.model.modules() if isinstance(m, Chain | nn.Sequential)]
+    for sequence in sequences:
+        layers = list(sequence.layers if isinstance(sequence, Chain) else sequence)
+        for position, layer in enumerate(layers):
+            subnet = getattr(layer, "subnet", None)
+            if isinstance(subnet, SummarySubnet):
+                subnet.start_from(image_of_channels(layers[:position], pipeline, subnet.reduction))
+                if isinstance(layer, AffineCoupling):
+                    separate_summaries(pipeline.model, layer, subnet.n_summary)
+
+
+def image_of_channels(layers: list[nn.Module], pipeline: Pipeline, reduction: int) -> Tensor:
+    """The matrix (n, n) that maps the channels of a pixel behind these layers to the image.
+
+    At the start, the layers map each patch of `reduction` x `reduction` pixels linearly to one pixel, up to a
+    constant. The values of a patch are in the order of PixelShuffle.
+    """
+    n_channels, height, width = pipeline.preprocess.shape  # type: ignore[misc]  # of images
+    n = n_channels * reduction**2
+    patches = torch.cat([torch.zeros(1, n), torch.eye(n)]).to(pipeline.device, pipeline.dtype)
+    images = patches.new_zeros(n + 1, n_channels, height, width)
+    images[:, :, :reduction, :reduction] = patches.view(n + 1, n_channels, reduction, reduction)
+    with evaluation_mode(pipeline.model):
+        for layer in layers:
+            images = layer(images)[0] if isinstance(layer, Bijection) else layer(images)
+    channels = images[:, :, 0, 0].cpu().double()
+    image: Tensor = torch.linalg.inv((channels[1:] - channels[0]).T)
+    return image
+
+
+def separate_summaries(model: Classifier, coupling: AffineCoupling, n_summary: int) -> None:
+    """Let the class means differ in the values that the summary shifts, and nowhere else."""
+    mu = None if model.mixture is None else model.mixture.mu
+    if isinstance(mu, nn.Parameter):
+        first = mu.shape[1] // coupling.n_channels * coupling.n_passive
+        mu[:] = mu.mean(0)
+        mu[:, first:] = 0
+        means = separated_means(len(mu), n_summary, DISTANCE_OF_SUMMARIES)
+        mu[:, first : first + n_summary] = means.to(mu)
