@@ -73,6 +73,7 @@ TRIALS: dict[str, Trial] = {
     "rival-adamw": Trial("a smaller one", (*RIVAL, NARROW, 'recipe.optimizer="adamw"'), method="rival"),
     "rival-muon": Trial("the same with Muon", (*RIVAL, NARROW, 'recipe.optimizer="muon"'), method="rival"),
     "proxy": Trial("`base` as it is now: that summary, Muon, slow means, some blocks", FIVE),
+    "base": Trial("the same for all 16 epochs", ()),
     "proxy-no-ramp": Trial("γ does not rise", (*FIVE, "recipe.gamma_ramp=0")),
     "proxy-adamw": Trial("AdamW instead of Muon", (*FIVE, 'recipe.optimizer="adamw"')),
     "proxy-fast-means": Trial("the means change a hundred times as fast", (*FIVE, "recipe.mu_rate=3.0")),
