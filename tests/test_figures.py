@@ -462,7 +462,7 @@ def test_the_front_shows_the_papers_points_with_exact_bits():
         )
         for gamma in (2.0, 1.0)
     ]
-    (axis,) = draw_front([*runs, made_results("resnet", gamma=None)]).axes
+    (axis,) = draw_front([*runs, replace(made_results("resnet"), gamma=None)]).axes
     mine, averaged, paper = sorted(axis.lines, key=lambda line: line.get_ydata()[0], reverse=True)
     assert_allclose(np.transpose(mine.get_data()), [(5, 19), (6, 18)])
     assert_allclose(np.transpose(averaged.get_data()), [(5, 18), (6, 17)])

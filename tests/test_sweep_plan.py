@@ -269,6 +269,10 @@ def test_every_other_experiment_of_ours_can_be_planned(name):
         assert setups == TABLE | {("vib", 1.0)}
         assert [t.seed for t in trains if (t.method, t.gamma) == ("ibinn", 1.0)] == [0, 1]
         return
+    if name == "cifar10-front":
+        assert setups == {("ibinn", gamma) for gamma in (0.1, 1.0, 4.0, 10.0, math.inf)}
+        assert {(t.data, t.size, t.epochs) for t in trains} == {("cifar10", "base", 5)}
+        return
     assert {t.priors for t in trains} == {"uniform"}
     assert {t.size for t in trains} == ({"small"} if small else {"paper"})
     assert {t.data for t in trains} == {"cifar100" if "cifar100" in name else "cifar10"}
@@ -298,7 +302,7 @@ def test_all_experiments_of_the_paper_are_there():
         for name in ("cifar10-table", "cifar100-table", "gamma-sweep", "sigma-sweep")
         for size in ("", "-two-cores")
     }
-    names = names - {"sigma-sweep-two-cores"} | {"digits", *RESULTS}
+    names = names - {"sigma-sweep-two-cores"} | {"digits", "cifar10-front", *RESULTS}
     assert names == {path.stem for path in EXPERIMENTS.glob("*.toml")}
 
 

@@ -420,7 +420,8 @@ def to_csv(table: Table) -> str:
     for row in table.rows:
         cells = [row.cells.get(key) for key in keys]
         pairs = [(cell.mean, cell.standard_error) if cell else (None, None) for cell in cells]
-        head = [table.dataset, "paper" if row.printed else "runs", row.group, row.label]
+        source = "paper" if row.printed else "averaged" if row.is_averaged else "runs"
+        head = [table.dataset, source, row.group, row.label]
         setup = row.setup or (None,) * len(Setup._fields)
         seeds = None if row.printed else row.n_seeds
         writer.writerow([*head, *setup, seeds, *(x for pair in pairs for x in pair)])
