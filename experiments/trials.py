@@ -85,8 +85,10 @@ TRIALS: dict[str, Trial] = {
     "proxy-gamma-10": Trial("another γ", FIVE, gamma=10.0),
     "proxy-gamma-inf": Trial("another γ", FIVE, gamma=math.inf),
     "fashion-before": Trial("`small` as it was", FASHION_BEFORE, data="fashion_mnist"),
-    "fashion-proxy": Trial(
-        "`small` as it is now: a summary, Muon, slow means", FASHION, data="fashion_mnist"
+    "fashion": Trial(
+        "`small` as it is now: a summary, Muon, slow means",
+        ("recipe.epochs=10", *FASHION[1:]),
+        data="fashion_mnist",
     ),
 }
 
