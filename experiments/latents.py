@@ -54,7 +54,9 @@ def first_draws_out_of_range(run: Run) -> float:
     assert reference is not None
     z = reference.sample(torch.arange(N) % len(run.class_names), 1.0, torch.Generator().manual_seed(0))
     return 100 * float(
-        torch.cat([out_of_range(to_units(run.pipeline, s), True) for s in z.split(500)]).double().mean()
+        torch.cat([out_of_range(to_units(run.pipeline, s, is_local=True), True) for s in z.split(500)])
+        .double()
+        .mean()
     )
 
 

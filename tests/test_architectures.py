@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers.cases import flow_of
+from helpers.cases import flow_of, perturbed
 from torch import nn
 from torch.testing import assert_close
 
@@ -11,7 +11,7 @@ from ibinn.flows.coupling import AffineCoupling
 from ibinn.flows.dct import DCTPool
 from ibinn.flows.downsample import DownsampleCoupling, Squeeze
 from ibinn.flows.mixing import ActNorm, AffineMix, Permute
-from ibinn.models.architectures import default_network
+from ibinn.models.architectures import default_network, without_summaries
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +133,25 @@ def test_each_resolution_has_its_own_width_and_dropout():
 def test_long_vectors_are_permuted_and_short_ones_rotated():
     assert of_type(dense_flow(512, blocks=1), AffineMix)
     assert of_type(dense_flow(513, blocks=1), Permute)
+
+
+def test_without_its_summary_a_flow_differs_in_the_values_that_it_shifts_alone():
+    flow = perturbed(
+        flow_of(
+            (3, 8, 8), blocks=(1, 1), widths=6, dense_width=8, subnet="light", summary=(4, 6), n_summary=3
+        )
+    )
+    local, x = without_summaries(flow), torch.randn(5, 3, 8, 8)
+    z, _ = flow(x)
+    z_local, log_det = local(x)
+    differs = ((z - z_local).abs() > 1e-9).any(0)
+    first = 11 * 16  # of 12 channels of 4 x 4 values, the last one is set aside
+    assert differs[first : first + 3].all()
+    assert differs.sum() == 3
+    torch.testing.assert_close(local.inverse(z_local), x)
+    jacobian = torch.func.jacrev(lambda v: local(v[None])[0][0])(x[0]).reshape(192, 192)
+    torch.testing.assert_close(log_det[0], torch.linalg.slogdet(jacobian).logabsdet)
+    torch.testing.assert_close(flow(x)[0], z)  # and leaves it alone
+    assert {*map(id, local.parameters())} < {*map(id, flow.parameters())}
+    plain = flow_of((3, 8, 8))
+    assert without_summaries(plain) is plain

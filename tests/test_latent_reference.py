@@ -18,9 +18,10 @@ from ibinn.data.dataset import Part
 from ibinn.data.splits import split
 from ibinn.evaluation import evaluate, read_test
 from ibinn.inference.judge import judge
-from ibinn.inference.latent import sample
+from ibinn.inference.latent import decoded, sample
 from ibinn.mixture import GaussianMixture
 from ibinn.models import latent_reference
+from ibinn.models.classifier import evaluation_mode
 from ibinn.models.latent_reference import (
     RANKS,
     SHRINKAGES,
@@ -431,3 +432,27 @@ def test_a_plain_classifier_has_a_temperature_and_no_reference(tmp_path):
 def test_ranks_and_shrinkages_are_in_order():
     assert list(RANKS) == sorted(RANKS)
     assert list(SHRINKAGES) == sorted(SHRINKAGES)
+
+
+@pytest.mark.slow
+def test_samples_that_a_summary_calls_another_class_are_drawn_again(tmp_path, monkeypatch):
+    network = {
+        "blocks": (1, 1),
+        "widths": (8, 8),
+        "dropouts": (0.0, 0.0),
+        "summary": (4, 8),
+        "n_summary": 3,
+    }
+    run = trained(tmp_path / "run", few_digits(), network=network, optimizer="muon", epochs=30)
+    y, shares = torch.arange(300) % 10, []
+    for n_redraws in (0, 5):
+        monkeypatch.setattr("ibinn.inference.latent.REDRAWS", n_redraws)
+        samples = sample(run.pipeline, 300, torch.Generator().manual_seed(0), y)
+        shares.append(np.mean(run.pipeline.compute_output(samples.raw).predicted == y.numpy()))
+    assert shares[1] > shares[0] + 0.02  # rounding to levels and the noise change some answers again
+    z = run.pipeline.reference("drawn").sample(y, 1.0, torch.Generator().manual_seed(1))
+    x, is_of_class = decoded(run.pipeline, z, y, is_local=True)
+    with evaluation_mode(run.pipeline), torch.no_grad():
+        said = run.pipeline.model(run.pipeline.normalised(x)[0])[0].argmax(1)
+    assert torch.equal(is_of_class, said == y)
+    assert 0 < is_of_class.double().mean() < 1

@@ -241,13 +241,13 @@ class Sampler(nn.Module):
     def __init__(self, pipeline: Pipeline, form: InputForm) -> None:
         super().__init__()
         self.pipeline, self.form = exportable(pipeline), form
+        model, self.reference = self.pipeline.generative, self.pipeline.reference("drawn")
+        self.flow = model.flow if self.reference is None else model.local_flow
 
     def forward(self, y: Tensor, noise: Tensor) -> Tensor:
-        model, preprocess = self.pipeline.generative, self.pipeline.preprocess
-        reference = self.pipeline.reference("drawn")
-        z = model.mixture.mu[y] + noise if reference is None else reference.from_noise(y, noise)
-        x = preprocess.inverse(model.decode(z))
-        return in_form(preprocess.to_levels(x), self.form)
+        mu, preprocess = self.pipeline.generative.mixture.mu, self.pipeline.preprocess
+        z = mu[y] + noise if self.reference is None else self.reference.from_noise(y, noise)
+        return in_form(preprocess.to_levels(preprocess.inverse(self.flow.inverse(z))), self.form)
 
 
 def as_raw(x: Tensor, form: InputForm) -> Tensor:

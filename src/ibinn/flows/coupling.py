@@ -1,5 +1,6 @@
 """Affine coupling with a soft clamp on the log-scale (Dinh et al. 2017; the paper's appendix E)."""
 
+import copy
 from collections.abc import Callable
 
 import torch
@@ -63,6 +64,13 @@ class AffineCoupling(Bijection):
         self.clamp, self.slope = clamp, slope
         self.subnet = subnet(self.n_passive, 2 * self.n_outputs)
         self.ndim: int | None = getattr(self.subnet, "ndim", None)
+
+    def with_subnet(self, subnet: nn.Module) -> "AffineCoupling":
+        """The same coupling with another subnet; the parameters are shared, not copied."""
+        other = copy.copy(self)
+        other._modules = dict(self._modules)
+        other.subnet = subnet
+        return other
 
     @property
     def n_outputs(self) -> int:

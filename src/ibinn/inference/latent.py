@@ -32,16 +32,20 @@ def encode(
     return torch.cat([pipeline.codes(raw[start : start + batch_size], noise) for start in starts])
 
 
-def decode(pipeline: Pipeline, z: Tensor, batch_size: int = 500) -> Array:
+def decode(pipeline: Pipeline, z: Tensor, batch_size: int = 500, is_local: bool = False) -> Array:
     """Raw inputs of z (N, D): images (N, H, W, C), clipped to their levels, or rows."""
-    parts = [pipeline.preprocess.to_raw(to_units(pipeline, some)) for some in torch.split(z, batch_size)]
-    return np.concatenate(parts)
+    parts = [to_units(pipeline, some, is_local) for some in torch.split(z, batch_size)]
+    return np.concatenate([pipeline.preprocess.to_raw(x) for x in parts])
 
 
 @torch.no_grad()
-def to_units(pipeline: Pipeline, z: Tensor) -> Tensor:
-    """z (N, D) -> x: images (N, C, H', W') in pixel units, not clipped, or rows."""
-    return pipeline.preprocess.inverse(pipeline.generative.decode(z))
+def to_units(pipeline: Pipeline, z: Tensor, is_local: bool = False) -> Tensor:
+    """z (N, D) -> x: images (N, C, H', W') in pixel units, not clipped, or rows.
+
+    is_local: z are `local_codes`.
+    """
+    model = pipeline.generative
+    return pipeline.preprocess.inverse(model.local_flow.inverse(z) if is_local else model.decode(z))
 
 
 class Samples(NamedTuple):
@@ -68,7 +72,8 @@ def sample(
 
     A sample that is far out of range is no possible input, so it is drawn again, at most REDRAWS times: samples
     come from the part of the distribution that decodes to possible inputs. Far from the data the inverse of a flow
-    may grow without bound.
+    may grow without bound. So is a sample whose own summary says that it is of another class, if the model has
+    summaries: what is drawn does not include them.
 
     Parameters
     ----------
@@ -100,18 +105,33 @@ def sample(
     fitted = pipeline.reference("drawn") if latent == "fitted" else None
     source, is_images = mixture if fitted is None else fitted, preprocess.levels is not None
 
-    def drawn(y: Tensor) -> Tensor:
+    def drawn(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x, which of it are far out of range, and which have to be drawn again."""
         z = source.sample(y, temperature, generator).detach()
-        return torch.cat([to_units(pipeline, some) for some in torch.split(z, batch_size)])
+        pairs = zip(torch.split(z, batch_size), torch.split(y, batch_size), strict=True)
+        parts = [decoded(pipeline, *pair, is_local=fitted is not None) for pair in pairs]
+        x, is_of_class = (torch.cat(part) for part in zip(*parts, strict=True))
+        is_out = out_of_range(x, is_images)
+        return x, is_out, is_out | ~is_of_class
 
-    x = drawn(labels)
-    is_out = out_of_range(x, is_images)
+    x, is_out, is_refused = drawn(labels)
     for _ in range(0 if fitted is None else REDRAWS):
-        rows = is_out.nonzero()[:, 0]
+        rows = is_refused.nonzero()[:, 0]
         if len(rows):
-            x[rows] = drawn(labels[rows])
-            is_out[rows] = out_of_range(x[rows], is_images)
+            x[rows], is_out[rows], is_refused[rows] = drawn(labels[rows])
     return Samples(preprocess.to_raw(x), labels.cpu().numpy(), is_out.cpu().numpy())
+
+
+@torch.no_grad()
+def decoded(pipeline: Pipeline, z: Tensor, y: Tensor, is_local: bool) -> tuple[Tensor, Tensor]:
+    """z (N, D) as `to_units`, and whether the summaries, if there are any, allow the classes y (N,)."""
+    model = pipeline.generative
+    local = model.local_flow if is_local else model.flow
+    v = local.inverse(z)
+    x = pipeline.preprocess.inverse(v)
+    if local is model.flow:
+        return x, torch.ones_like(y, dtype=torch.bool)
+    return x, model.mixture.logits(model.flow(v)[0]).argmax(1) == y
 
 
 def out_of_range(x: Tensor, is_images: bool) -> Tensor:
@@ -122,8 +142,10 @@ def out_of_range(x: Tensor, is_images: bool) -> Tensor:
 
 def interpolate(pipeline: Pipeline, a: Array, b: Array, steps: int = 9) -> Array:
     """(steps, ...): inputs on the line between the z of a and that of b; the ends are a and b themselves."""
-    start, end = encode(pipeline, np.stack([a, b]))
-    inputs = decode(pipeline, torch.lerp(start, end, torch.linspace(0, 1, steps).to(start)[:, None]))
+    with torch.no_grad():
+        start, end = pipeline.local_codes(np.stack([a, b]))
+    between = torch.lerp(start, end, torch.linspace(0, 1, steps).to(start)[:, None])
+    inputs = decode(pipeline, between, is_local=True)
     inputs[0], inputs[-1] = a, b
     return inputs
 

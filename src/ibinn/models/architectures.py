@@ -196,6 +196,22 @@ def image_stages(shape: ImageShape, network: Network) -> Iterator[Stage]:
         yield Stage("dense", n_dims, dense, number)
 
 
+def without_summaries(flow: Bijection) -> Bijection:
+    """The same flow, with the same parameters, but for the summaries: their couplings are ordinary ones.
+
+    The two differ in the latent variables that summaries shift, and only in those.
+    """
+    if not isinstance(flow, Chain):
+        return flow
+    layers: list[Bijection] = []
+    for layer in flow.layers:
+        assert isinstance(layer, Bijection)
+        if isinstance(layer, AffineCoupling) and isinstance(layer.subnet, SummarySubnet):
+            layer = layer.with_subnet(layer.subnet.local)
+        layers.append(layer)
+    return flow if all(a is b for a, b in zip(layers, flow.layers, strict=True)) else Chain(*layers)
+
+
 def dense_flow(
     n_features: int,
     blocks: int = 8,

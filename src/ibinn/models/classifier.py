@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ibinn.flows.base import Bijection
 from ibinn.flows.precision import full_precision
 from ibinn.mixture import GaussianMixture
+from ibinn.models.architectures import without_summaries
 from ibinn.models.output import Output
 
 
@@ -69,6 +70,15 @@ class GenerativeClassifier(nn.Module):
         sq_distance = (full_precision(z) - mu[logits.argmax(1)]).square().sum(1)
         log_q_x = log_sum + self.mixture.log_q_origin(z) + log_det
         return Output(logits.log_softmax(1), -log_sum, log_q_x, sq_distance, z)
+
+    @property
+    def local_flow(self) -> Bijection:
+        """The flow without its summaries, to decode what is drawn or mixed in latent space.
+
+        A summary is a function of the rest of z. One that is drawn by itself would contradict the rest, and the
+        inverse would put the difference, magnified, into a few pixels.
+        """
+        return without_summaries(self.flow)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x (B, ...) -> z (B, D), log|det dz/dx| (B,)."""

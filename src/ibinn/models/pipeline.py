@@ -38,8 +38,9 @@ class Pipeline(nn.Module):
         The largest |z - mu|^2 of the validation split, beyond which probabilities become softer; see `calibrated`.
         inf before it is known, and without a density.
     references : ModuleDict of LatentReference
-        Where the latent codes lie, by the noise of the inputs: "bank" for scores and "drawn" for samples. Without
-        noise, "bank" serves both. Empty before they are fitted, and without a density.
+        Where the latent codes lie, by the noise of the inputs: "bank" for scores and "drawn" for samples; the
+        latter are `local_codes`. Without noise, "bank" serves both. Empty before they are fitted, and without a
+        density.
 
     Examples
     --------
@@ -107,6 +108,11 @@ class Pipeline(nn.Module):
         """z (B, D) of raw (B, ...): with separate noise for each input, or with the bank's."""
         v = self.prepared(raw)[0] if noise is None else self.noisy(raw, noise)
         return self.generative.encode(v)[0]
+
+    def local_codes(self, raw: Array | Tensor, noise: torch.Generator | None = None) -> Tensor:
+        """The same from the flow without its summaries, for samples and interpolations; see `local_flow`."""
+        v = self.prepared(raw)[0] if noise is None else self.noisy(raw, noise)
+        return self.generative.local_flow(v)[0]
 
     def forward(self, raw: Array | Tensor, draw: int = 0) -> Output[Tensor]:
         """The model's output for raw (B, ...), log q(x) in raw units; at draw 0 with the latent evidence."""
