@@ -49,6 +49,11 @@ class InFrEIA(Bijection):
     def __init__(self) -> None:
         super().__init__()
         self.network = freia(NETWORKS["paper"], channels_last=True).module
+        for module in self.network.modules():  # FrEIA keeps permutations as parameters
+            for name, value in [*module.named_parameters(recurse=False)]:
+                if not value.is_floating_point():
+                    delattr(module, name)
+                    module.register_buffer(name, value.data)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         z, log_det = self.network(x)
