@@ -92,7 +92,7 @@ def latent_figure(run: Run) -> Figure:
             reference = run.pipeline.reference("drawn" if noise == "drawn" else "bank")
             assert reference is not None
             generator = torch.Generator().manual_seed(0) if noise == "drawn" else None
-            z = encode(run.pipeline, x, generator).double()
+            z = encode(run.pipeline, x, generator, is_local=noise == "drawn").double()
             axis = figure.add_subplot(1, 2, i + 1)
             draw_class(
                 axis, z.numpy(), reference, run.pipeline.generative.mixture.mu.detach().double().numpy()

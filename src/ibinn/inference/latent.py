@@ -22,14 +22,19 @@ Axes = tuple[Tensor, Tensor]  # origin (D,) and two orthonormal directions (2, D
 
 @torch.no_grad()
 def encode(
-    pipeline: Pipeline, raw: Array, noise: torch.Generator | None = None, batch_size: int = 500
+    pipeline: Pipeline,
+    raw: Array,
+    noise: torch.Generator | None = None,
+    batch_size: int = 500,
+    is_local: bool = False,
 ) -> Tensor:
-    """z (N, D) of raw (N, ...).
+    """z (N, D) of raw (N, ...); is_local as for `Pipeline.codes`.
 
     With `noise` each input gets its own draw of the noise; otherwise all share one draw, which shifts all z alike.
     """
     starts = range(0, max(1, len(raw)), batch_size)
-    return torch.cat([pipeline.codes(raw[start : start + batch_size], noise) for start in starts])
+    parts = [pipeline.codes(raw[start : start + batch_size], noise, is_local) for start in starts]
+    return torch.cat(parts)
 
 
 def decode(pipeline: Pipeline, z: Tensor, batch_size: int = 500, is_local: bool = False) -> Array:
@@ -42,7 +47,7 @@ def decode(pipeline: Pipeline, z: Tensor, batch_size: int = 500, is_local: bool 
 def to_units(pipeline: Pipeline, z: Tensor, is_local: bool = False) -> Tensor:
     """z (N, D) -> x: images (N, C, H', W') in pixel units, not clipped, or rows.
 
-    is_local: z are `local_codes`.
+    is_local: z is from the flow without its summaries.
     """
     model = pipeline.generative
     return pipeline.preprocess.inverse(model.local_flow.inverse(z) if is_local else model.decode(z))
@@ -142,8 +147,7 @@ def out_of_range(x: Tensor, is_images: bool) -> Tensor:
 
 def interpolate(pipeline: Pipeline, a: Array, b: Array, steps: int = 9) -> Array:
     """(steps, ...): inputs on the line between the z of a and that of b; the ends are a and b themselves."""
-    with torch.no_grad():
-        start, end = pipeline.local_codes(np.stack([a, b]))
+    start, end = encode(pipeline, np.stack([a, b]), is_local=True)
     between = torch.lerp(start, end, torch.linspace(0, 1, steps).to(start)[:, None])
     inputs = decode(pipeline, between, is_local=True)
     inputs[0], inputs[-1] = a, b

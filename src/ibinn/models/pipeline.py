@@ -39,8 +39,8 @@ class Pipeline(nn.Module):
         inf before it is known, and without a density.
     references : ModuleDict of LatentReference
         Where the latent codes lie, by the noise of the inputs: "bank" for scores and "drawn" for samples; the
-        latter are `local_codes`. Without noise, "bank" serves both. Empty before they are fitted, and without a
-        density.
+        latter are local, see `codes`. Without noise, "bank" serves both. Empty before they are fitted, and without
+        a density.
 
     Examples
     --------
@@ -104,15 +104,15 @@ class Pipeline(nn.Module):
         """raw (B, ...) -> v, with separate noise for each input, as in training."""
         return self.normalised(self.preprocess.add_noise(self.preprocess.to_units(raw), generator))[0]
 
-    def codes(self, raw: Array | Tensor, noise: torch.Generator | None = None) -> Tensor:
-        """z (B, D) of raw (B, ...): with separate noise for each input, or with the bank's."""
-        v = self.prepared(raw)[0] if noise is None else self.noisy(raw, noise)
-        return self.generative.encode(v)[0]
+    def codes(
+        self, raw: Array | Tensor, noise: torch.Generator | None = None, is_local: bool = False
+    ) -> Tensor:
+        """z (B, D) of raw (B, ...): with separate noise for each input, or with the bank's.
 
-    def local_codes(self, raw: Array | Tensor, noise: torch.Generator | None = None) -> Tensor:
-        """The same from the flow without its summaries, for samples and interpolations; see `local_flow`."""
+        is_local: from the flow without its summaries, for samples and interpolations; see `local_flow`.
+        """
         v = self.prepared(raw)[0] if noise is None else self.noisy(raw, noise)
-        return self.generative.local_flow(v)[0]
+        return self.generative.local_flow(v)[0] if is_local else self.generative.encode(v)[0]
 
     def forward(self, raw: Array | Tensor, draw: int = 0) -> Output[Tensor]:
         """The model's output for raw (B, ...), log q(x) in raw units; at draw 0 with the latent evidence."""

@@ -8,7 +8,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from ibinn.formats import gamma_text
@@ -54,6 +54,7 @@ from ibinn.report.style import (
 from ibinn.report.text import METHOD_NAMES
 from ibinn.run.results import Results
 
+BITS_TICKS = (1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 10, 12, 15, 20, 30, 50)  # even on a log scale
 LINES = {"ibinn": "-", "vib": ":"}  # of the methods that have a gamma
 
 
@@ -286,7 +287,9 @@ def draw_front(runs: Sequence[Results]) -> Figure:
         if paper := [*points.values()][len(bits.x) :]:
             axis.plot(*np.transpose(paper), "s", color=COLOURS[1], markersize=4, label="the paper's IB-INN")
         axis.set(xlabel=f"bits/dim{BITS.arrow}", ylabel=f"error (%){ERROR.arrow}", xscale="log")
-        axis.xaxis.set_major_locator(MaxNLocator(6))
+        low, high = axis.get_xlim()
+        ticks = [tick for tick in BITS_TICKS if low <= tick <= high]
+        axis.xaxis.set_major_locator(FixedLocator(ticks) if len(ticks) > 2 else MaxNLocator(6))
         axis.xaxis.set_minor_locator(NullLocator())
         axis.xaxis.set_major_formatter("{x:g}")
         axis.legend()

@@ -108,8 +108,8 @@ def latent_codes(
     """z and y of these rows of the training part, in batches and in an order without structure."""
     generator = None if noise == "bank" else torch.Generator(pipeline.device).manual_seed(0)
     for _, some in chunks(np.random.default_rng(0).permutation(rows), BATCH_SIZE):
-        raw, y = dataset.train.x[some], torch.from_numpy(dataset.train.y[some])
-        yield pipeline.codes(raw) if generator is None else pipeline.local_codes(raw, generator), y
+        z = pipeline.codes(dataset.train.x[some], generator, is_local=noise == "drawn")
+        yield z, torch.from_numpy(dataset.train.y[some])
         count.add(len(some))
 
 

@@ -63,7 +63,7 @@ class Muon(torch.optim.AdamW):
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
-    """U V^T, roughly, of a matrix with the singular value decomposition U S V^T: its values become 0.7 to 1.2.
+    """U V^T, roughly, of a matrix with the singular value decomposition U S V^T: S becomes mostly 0.7 to 1.2.
 
     Examples
     --------

@@ -67,17 +67,15 @@ OURS = Recipe(
     patience=10,
     normalise="equalise",
 )
+WITH_SUMMARY = replace(OURS, optimizer="muon", mu_rate=0.03, gamma_ramp=0.8)
 # gamma_ramp is the share of the training over which gamma rises to its value (Loop.gamma_share).
 RECIPES: dict[Size, Recipe] = {
     "tiny": replace(OURS, epochs=40, batch_size=64, ema=0.98),
-    "small": replace(OURS, optimizer="muon", mu_rate=0.03, gamma_ramp=0.8),
+    "small": WITH_SUMMARY,
     "base": replace(
-        OURS,
+        WITH_SUMMARY,
         epochs=16,
-        optimizer="muon",
         learning_rate=1e-3,
-        mu_rate=0.03,
-        gamma_ramp=0.8,
         smoothing=0.02,
         normalise="whiten",
         flip=True,
